@@ -274,3 +274,8 @@ class Shape:
     cpus: int
     memory_mib: int
     gres: tuple[tuple[str, int], ...] = field(default=())
+
+
+def tasks_of(job: Job | JobSpec) -> int:
+    """The number of tasks of all components: the placeholder of a gang has one for each pod (W7)."""
+    return job.tasks + sum(part.tasks for part in job.parts)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
@@ -87,13 +88,23 @@ class Part:
     members: Sequence[Pod]
 
 
+NO_RANKS: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+
 def places(
-    parts: Sequence[Part], bound_to: Mapping[str, str], leaving: Sequence[str] = ()
+    parts: Sequence[Part],
+    bound_to: Mapping[str, str],
+    leaving: Sequence[str] = (),
+    *,
+    ranks: Mapping[str, tuple[int, int]] = NO_RANKS,
+    size: int = 0,
 ) -> Mapping[str, Place] | None:
     """The place of each pod, by UID; None: the grant has too few places.
 
     bound_to  UID to Slurm's name of the node, of pods that are bound already
     leaving   Slurm's name of the node of each terminating pod, which keeps its place until it is gone (V5)
+    ranks     UID to (rank, local rank), of bound pods, which keep them
+    size      the number of pods of the gang, if some of them are missing now
 
     Pods get places by rank, in Slurm's order of nodes (W8), so that one grant always gives the same places.
     """
@@ -104,7 +115,7 @@ def places(
         if found is None:
             return None
         chosen |= found
-    return _numbered(ranked, chosen)
+    return _numbered(ranked, chosen, ranks, size)
 
 
 def _of(part: Part, ranked: Sequence[Pod]) -> Sequence[Pod]:
@@ -142,12 +153,40 @@ def _nodes_in_order(
     return chosen
 
 
-def _numbered(ranked: Sequence[Pod], chosen: Mapping[str, GrantedNode]) -> Mapping[str, Place]:
-    on_node: dict[str, int] = {}
-    found = {}
-    for rank, pod in enumerate(ranked):
+def _numbered(
+    ranked: Sequence[Pod], chosen: Mapping[str, GrantedNode], ranks: Mapping[str, tuple[int, int]], size: int
+) -> Mapping[str, Place]:
+    """Each pod with its node and its ranks.  No pod gets a rank that another pod has (W8).
+
+    A bound pod keeps its ranks, because its program has read them.  Another pod gets the first free rank after the rank of
+    the pod before it; if all of these are taken, the lowest free one.  So a pod that has the index or the name of a former
+    pod gets the rank of that pod, also while other pods are missing.
+    """
+    kept = {pod.uid: ranks[pod.uid] for pod in ranked if pod.uid in ranks}
+    taken = {rank for rank, _ in kept.values()}
+    taken_on_node = {(chosen[uid].name, local_rank) for uid, (_, local_rank) in kept.items()}
+    on_node = Counter[str]()
+    found, before = {}, -1
+    for pod in ranked:
         node = chosen[pod.uid]
-        local_rank = on_node.get(node.name, 0)
-        on_node[node.name] = local_rank + 1
+        if pod.uid in kept:
+            rank, local_rank = kept[pod.uid]
+        else:
+            rank = _free_from(before + 1, taken)
+            if rank >= max(size, len(ranked)):
+                rank = _free_from(0, taken)
+            taken.add(rank)
+            while (node.name, on_node[node.name]) in taken_on_node:
+                on_node[node.name] += 1
+            local_rank = on_node[node.name]
+            on_node[node.name] += 1
         found[pod.uid] = Place(node, rank, local_rank)
+        before = rank
     return found
+
+
+def _free_from(rank: int, taken: Container[int]) -> int:
+    """The first rank from this one on that is not taken."""
+    while rank in taken:
+        rank += 1
+    return rank

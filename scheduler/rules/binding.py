@@ -13,7 +13,7 @@ from scheduler import names
 from scheduler.model.hostlist import folded
 from scheduler.model.kubernetes import Pod, PodTerm
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import Grant, JobSpec
+from scheduler.model.slurm import Grant, JobSpec, tasks_of
 from scheduler.place.affinity import NOWHERE
 from scheduler.place.assign import Part, Place, lacks, places
 from scheduler.place.devices import assigned_gpus
@@ -35,6 +35,7 @@ from scheduler.translate.grouping import by_rank
 RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after this time
 SHOWN_AFTER_FAILURES = 3  # after this many failed binds in a row, the pod shows the failure
 LOOK_AGAIN_S = 0.5  # a bind that waits for a poll looks for it after this time
+MOST_DIGITS = 9  # of a rank
 MAX_BIND_FAILURES = 5  # after so many refused binds of one pod the grant is released for other pods
 
 
@@ -63,7 +64,10 @@ def place_and_bind(binding: Binding, asked: JobSpec, this_pass: Pass) -> Decisio
     bound_to = _nodes_taken(binding, this_pass)
     leaving = [pod for pod in binding.unfinished if pod.deleting_at is not None]
     parts = _parts(binding, asked, bound_to, this_pass)
-    found = places(parts, bound_to, [bound_to[pod.uid] for pod in leaving]) if parts is not None else None
+    found = None
+    if parts is not None:
+        terminating = [bound_to[pod.uid] for pod in leaving]
+        found = places(parts, bound_to, terminating, ranks=_ranks_of_bound(binding, bound_to), size=_size(binding))
     if found is None and leaving:
         pods = ", ".join(sorted(pod.full_name for pod in leaving)[:3])
         still = f"{pods} still {'terminates' if len(leaving) == 1 else 'terminate'}"
@@ -85,6 +89,28 @@ def _nodes_taken(binding: Binding, this_pass: Pass) -> Mapping[str, str]:
         pod.uid: binding.nodes.get(pod.uid) or on_its_way(pod, binding.grant, this_pass) for pod in binding.unfinished
     }
     return {uid: this_pass.world.in_slurm(node) for uid, node in taken.items() if node}
+
+
+def _ranks_of_bound(binding: Binding, bound_to: Mapping[str, str]) -> Mapping[str, tuple[int, int]]:
+    """UID to (rank, local rank), of each member that is bound, or that a bind in flight may bind.
+
+    A member is left out if its annotations show no ranks: another client changed them while no bridge ran.
+    """
+    found = {}
+    for pod in binding.members if bound_to else ():
+        if pod.uid in bound_to:
+            shown = [own_annotation(binding.workload, pod, key) or "" for key in (names.RANK, names.LOCAL_RANK)]
+            if all(each.isascii() and each.isdecimal() and len(each) <= MOST_DIGITS for each in shown):
+                found[pod.uid] = int(shown[0]), int(shown[1])
+    return found
+
+
+def _size(binding: Binding) -> int:
+    """The number of pods of the gang; of a running gang, of which pods may be missing now, as its job was submitted."""
+    asked = binding.job.spec or binding.job.job
+    if not binding.replacing or asked is None:
+        return len(binding.members)
+    return max(len(binding.members), tasks_of(asked))
 
 
 def _obstructed(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -> Decision | None:
@@ -410,13 +436,13 @@ def _asked_at(job: Placeholder, this_pass: Pass) -> float | None:
 
 def _common_keys(binding: Binding, parts: Sequence[Part], this_pass: Pass) -> Mapping[str, str]:
     """The annotations that the bind writes, before a container starts (K4), except those of each pod."""
-    workload = binding.workload
+    workload, size = binding.workload, _size(binding)
     stage = workload.group.stage if workload.group is not None else ""
     return {
         **({names.STAGE: stage} if stage else {}),
         names.JOB_ID: str(binding.job.id),
         names.JOB_NODES: folded(node.name for part in parts for node in part.nodes),
-        names.SIZE: str(len(binding.members)),
+        names.SIZE: str(size),
         names.TRACEPARENT: names.traceparent(this_pass.world.cluster, workload.key),
     }
 

@@ -18,7 +18,7 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
-from scheduler.model.slurm import JobSpec
+from scheduler.model.slurm import tasks_of
 from scheduler.rules.decision import NOTHING, Decision, combine, plan_action, wake
 from scheduler.rules.end_pod import deletion_awaited_until, end_pod
 from scheduler.rules.identity import scan_until, search_for_job
@@ -51,16 +51,12 @@ def beside_its_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
     """If more pods are bound for a job than it was submitted for, the pods that the bridge did not bind are too many."""
     if job.spec is None:
         return NOTHING
-    too_many = len([pod for pod in workload.unfinished if workload.node_of(pod)]) - _tasks(job.spec)
+    too_many = len([pod for pod in workload.unfinished if workload.node_of(pod)]) - tasks_of(job.spec)
     if too_many <= 0:
         return NOTHING
     latest = sorted(workload.strays.items(), key=lambda item: item[1])[-too_many:]
     pods = [workload.pods[uid] for uid, _ in latest if uid in workload.pods]
     return _show_and_end(workload, _strays_among(workload, pods, this_pass), this_pass)
-
-
-def _tasks(spec: JobSpec) -> int:
-    return sum(component.tasks for component in (spec, *spec.parts))
 
 
 def _strays_among(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> list[Pod]:

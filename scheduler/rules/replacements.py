@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from scheduler import names
 from scheduler.model.kubernetes import Pod
+from scheduler.model.slurm import tasks_of
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
@@ -25,7 +26,7 @@ def are_replacements(workload: Workload, unbound: Sequence[Pod], job: Placeholde
     asked = job.spec or job.job
     every = (*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values()))
     served = [pod for pod in every if workload.node_of(pod) and _names_job(pod, job)]
-    if asked is not None and len(served) >= asked.tasks + sum(part.tasks for part in asked.parts):
+    if asked is not None and len(served) >= tasks_of(asked):
         return True
     if job.asked_at is not None or not served:
         return False

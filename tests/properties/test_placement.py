@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given
@@ -84,6 +85,26 @@ def test_bound_members_stay_and_the_others_take_the_remaining_places(laid: Laid)
     assert found is not None
     checked(members, dict(found))
     assert {uid: found[uid].node.name for uid in stands} == stands
+
+
+@given(parts(standing=False), st.randoms(use_true_random=False))
+def test_bound_members_keep_their_ranks_and_replacements_get_those_that_are_free(laid: Laid, rng: Random) -> None:
+    former = places(*laid)
+    assert former is not None
+    members, stands, ranks = list[Part](), dict[str, str](), dict[str, tuple[int, int]]()
+    for part in laid[0]:
+        kept = rng.sample(list(part.members), rng.randint(0, len(part.members)))
+        fresh = [
+            pod(f"r{rng.randint(0, 9)}-{number}", uid=f"uid-r-{each.uid}") for number, each in enumerate(part.members)
+        ]
+        members.append(replace(part, members=(*kept, *fresh[: len(part.members) - len(kept)])))
+        stands |= {each.uid: former[each.uid].node.name for each in kept}
+        ranks |= {each.uid: (former[each.uid].rank, former[each.uid].local_rank) for each in kept}
+    found = places(members, stands, ranks=ranks)
+    assert found is not None
+    assert {uid: (found[uid].rank, found[uid].local_rank) for uid in ranks} == ranks
+    assert sorted(place.rank for place in found.values()) == list(range(len(found)))
+    assert max(Counter((place.node.name, place.local_rank) for place in found.values()).values()) == 1
 
 
 @given(parts(standing=True), st.randoms(use_true_random=False))

@@ -20,6 +20,7 @@ from tests.unit.scheduler.test_gangs import (
     launched,
     launcher_and_workers,
     member,
+    ring,
     two_parts,
     where,
 )
@@ -302,3 +303,73 @@ def test_two_replacements_that_change_their_order_take_the_places_of_their_shape
     story.sees(member(1, 3, uid="uid-large", created=LATER + 1, cpu=4000))
     story.sees(member(2, 3, uid="uid-small", created=LATER + 1, cpu=2000))
     assert where(story.acts(BindPod, LATER + 2)) == {"w-1": "x3", "w-2": "x2"}
+
+
+FOUR = granted(17, ("x1", 3), ("x2", 1))
+
+
+def gang_of_four(life: str, *gone: int) -> Story:
+    """Job 17 runs w-0, w-1 and w-2 on x1, and w-3 on x2; then some of them are deleted.  life: which process goes on"""
+    first = Story()
+    first.sees(*(pods := ring()))
+    first.ended(asks(first), at=NOW, job_id=17, grant=FOUR)
+    shown = []
+    for bind, each in zip(first.acts(BindPod, NOW), pods, strict=True):
+        first.ended(bind, at=NOW)
+        shown.append(
+            replace(each, node=bind.node, annotations=each.annotations | bind.annotations, phase=PodPhase.RUNNING)
+        )
+    left = [each for number, each in enumerate(shown) if number not in gone]
+    if life == "the same process":
+        first.sees(*shown)
+        first.polls({17: "RUNNING"}, at=LATER)
+        for number in gone:
+            first.loses(replace(shown[number], phase=PodPhase.FAILED), LATER)
+        return first
+    story = Story()
+    story.sees(*left)
+    story.polls({17: "RUNNING"}, at=LATER)
+    name = first.world.placeholders[17].name
+    job = Job(17, name, "alice", frozenset({"RUNNING"}), partition="main", nodes="x[1-2]", starts=NOW, tasks=4)
+    story.reads(job, at=LATER, granted=FOUR)
+    return story
+
+
+def ranks_of(story: Story, at: float) -> dict[str, tuple[str, str, str]]:
+    """Name to rank, local rank and size, of the pods that are bound then."""
+    binds = story.acts(BindPod, at)
+    for bind in binds:
+        story.ended(bind, at=at)
+    keys = (names.RANK, names.LOCAL_RANK, names.SIZE)
+    return {
+        bind.name: (bind.annotations[keys[0]], bind.annotations[keys[1]], bind.annotations[keys[2]]) for bind in binds
+    }
+
+
+PROCESSES = pytest.mark.parametrize("life", ["the same process", "the next process"])
+
+
+@PROCESSES
+def test_a_replacement_with_another_name_gets_the_ranks_that_are_free(life: str) -> None:
+    story = gang_of_four(life, 1)
+    story.sees(member(9, created=LATER + 1))
+    assert ranks_of(story, LATER + 2) == {"w-9": ("1", "1", "4")}
+
+
+@PROCESSES
+def test_a_replacement_with_the_name_of_a_former_pod_gets_its_rank_while_another_pod_is_missing(life: str) -> None:
+    story = gang_of_four(life, 1, 3)
+    story.sees(member(3, uid="uid-new3", created=LATER + 1))
+    assert ranks_of(story, LATER + 2) == {"w-3": ("3", "1", "4")}
+    story.sees(member(1, uid="uid-new1", created=LATER + 3))
+    assert ranks_of(story, LATER + 4) == {"w-1": ("1", "0", "4")}
+
+
+def test_ranks_that_another_client_wrote_over_count_as_the_bind_wrote_them() -> None:
+    story = gang_of_four("the same process", 1)
+    kept = next(
+        each for each in story.world.workloads[story.world.key_of_pod["uid-w-0"]].unfinished if each.name == "w-0"
+    )
+    story.sees(replace(kept, annotations=kept.annotations | {names.RANK: "1", names.LOCAL_RANK: "9" * 5_000}))
+    story.sees(member(9, created=LATER + 1))
+    assert ranks_of(story, LATER + 2) == {"w-9": ("1", "1", "4")}
