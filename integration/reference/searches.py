@@ -44,8 +44,10 @@ KINDS = {
     "gangs": Kind("gangs on empty nodes"),
     "histories": Kind("random histories"),
     "logs": Kind("checker of logs"),
+    "mutants": Kind("mutation testing"),
     "sequences": Kind("generated sequences"),
     "sweep": Kind("crash sweep"),
+    "trials": Kind("trials on real clusters"),
 }
 FAULTS = ("bridge", "check", "life", "simulation")  # docs/findings.md defines them
 
