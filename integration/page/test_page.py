@@ -37,6 +37,7 @@ def pods(dev: Dev) -> dict[str, Any]:
 async def press(tab: Tab, name: str) -> str:
     """A fault's button; what it says was done."""
     await tab.ask("document.getElementById('note').textContent = ''")
+    await tab.eventually(f"!!document.querySelector('button[data-fault={name}]')")  # pods are drawn before buttons
     await tab.click(f"button[data-fault={name}]")
     return str(await tab.eventually("document.getElementById('note').textContent"))
 
