@@ -26,6 +26,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
 from scheduler.rules.submission import asked_by, translated
 from scheduler.rules.volumes import await_volumes
+from scheduler.state.named_job import shown_number
 from scheduler.state.own_keys import own_annotation
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
@@ -35,7 +36,6 @@ from scheduler.translate.grouping import by_rank
 RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after this time
 SHOWN_AFTER_FAILURES = 3  # after this many failed binds in a row, the pod shows the failure
 LOOK_AGAIN_S = 0.5  # a bind that waits for a poll looks for it after this time
-MOST_DIGITS = 9  # of a rank
 MAX_BIND_FAILURES = 5  # after so many refused binds of one pod the grant is released for other pods
 
 
@@ -97,11 +97,12 @@ def _ranks_of_bound(binding: Binding, bound_to: Mapping[str, str]) -> Mapping[st
     A member is left out if its annotations show no ranks: another client changed them while no bridge ran.
     """
     found = {}
-    for pod in binding.members if bound_to else ():
+    for pod in binding.members:
         if pod.uid in bound_to:
-            shown = [own_annotation(binding.workload, pod, key) or "" for key in (names.RANK, names.LOCAL_RANK)]
-            if all(each.isascii() and each.isdecimal() and len(each) <= MOST_DIGITS for each in shown):
-                found[pod.uid] = int(shown[0]), int(shown[1])
+            keys = (names.RANK, names.LOCAL_RANK)
+            rank, local_rank = (shown_number(own_annotation(binding.workload, pod, key)) for key in keys)
+            if rank is not None and local_rank is not None:
+                found[pod.uid] = rank, local_rank
     return found
 
 

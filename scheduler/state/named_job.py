@@ -21,8 +21,12 @@ OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_
 
 def shown_id(pod: Pod) -> int | None:
     """The job id in the annotations of the pod; None: the annotation is missing, or its value is not an id."""
-    shown = pod.annotations.get(names.JOB_ID, "")
-    return int(shown) if shown.isascii() and shown.isdecimal() and len(shown) <= 10 else None
+    return shown_number(pod.annotations.get(names.JOB_ID))
+
+
+def shown_number(value: str | None) -> int | None:
+    """The number that an annotation shows; None: the annotation is missing, or its value is no number of up to 10 digits."""
+    return int(value) if value and value.isascii() and value.isdecimal() and len(value) <= 10 else None
 
 
 def has_bind_annotations(pod: Pod) -> bool:

@@ -202,7 +202,7 @@ def test_a_gang_of_more_pods_than_its_job_was_given_room_for_is_found() -> None:
 
 
 def test_a_pod_that_names_the_id_of_a_job_in_another_slurm_takes_nothing_of_the_job_of_that_id_here() -> None:
-    """It is told once, as bound for a job that is not its own."""
+    """The checker reports the pod once, by V2: it was bound for a job that is not its own."""
     run = Run()
     run.submit(2, 7, run.pod(1, "train"))
     run.grant(3, 7, "k1", "cpu=1,node=1")

@@ -688,6 +688,17 @@ def test_a_pod_that_another_client_put_on_another_node_does_not_keep_the_place()
 # --- slurmdbd is away (4.1) -------------------------------------------------------------------------------------------
 
 
+def write_records(story: Story, at: float) -> list[int]:
+    """Slurm takes each record that the bridge writes then, never more at once than it may.  Returns the ids of the jobs."""
+    written: list[int] = []
+    while records := story.acts(RecordEnd, at):
+        assert len(records) <= ACCOUNTED.tuning.records
+        for record in records:
+            story.ended(record, at=at)
+            written.append(record.job_id)
+    return written
+
+
 def many_end_while_accounting_is_away(story: Story, count: int) -> None:
     pods = [pod(f"p{number}") for number in range(count)]
     for number, each in enumerate(pods):
@@ -725,13 +736,7 @@ def test_pods_and_jobs_end_while_slurmdbd_is_away_and_all_is_recorded_afterwards
     story.sees(AccountingOutageBegan(NOW, "slurmdbd does not answer."))
     many_end_while_accounting_is_away(story, 5)
     story.sees(AccountingOutageEnded(NOW + 60))
-    told: list[int] = []
-    while records := story.acts(RecordEnd, NOW + 60):
-        assert len(records) <= ACCOUNTED.tuning.records
-        for record in records:
-            story.ended(record, at=NOW + 60)
-            told.append(record.job_id)
-    assert sorted(told) == [100, 101, 102, 103, 104]
+    assert sorted(write_records(story, NOW + 60)) == [100, 101, 102, 103, 104]
     assert story.world.dropped_records == 0
 
 
@@ -741,12 +746,7 @@ def test_of_more_records_than_may_wait_the_oldest_is_given_up_and_counted() -> N
     many_end_while_accounting_is_away(story, 5)
     assert story.world.dropped_records == 2
     story.sees(AccountingOutageEnded(NOW + 60))
-    told = []
-    while records := story.acts(RecordEnd, NOW + 60):
-        for record in records:
-            story.ended(record, at=NOW + 60)
-            told.append(record.job_id)
-    assert sorted(told) == [102, 103, 104]
+    assert sorted(write_records(story, NOW + 60)) == [102, 103, 104]
 
 
 def test_while_slurm_itself_is_away_no_record_is_given_up() -> None:
@@ -760,12 +760,7 @@ def test_while_slurm_itself_is_away_no_record_is_given_up() -> None:
     assert story.acts(RecordEnd, NOW + 6) == []
     story.plan(NOW + 7)
     story.sees(OutageEnded(Side.SLURM, NOW + 8))
-    told = []
-    while records := story.acts(RecordEnd, NOW + 8):
-        for record in records:
-            story.ended(record, at=NOW + 8)
-            told.append(record.job_id)
-    assert sorted(told) == [100, 101, 102]
+    assert sorted(write_records(story, NOW + 8)) == [100, 101, 102]
 
 
 def test_records_wait_for_slurm_itself_too() -> None:

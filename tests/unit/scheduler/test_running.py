@@ -510,7 +510,7 @@ def test_a_pod_that_fails_later_shows_since_when_it_is_bound() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"waits": "container side: ImagePullBackOff", "waits_since": NOW},  # one that ran before, beside others
+        {"waits": "container side: ImagePullBackOff", "waits_since": NOW},  # container `side` ran before; others run
         {"phase": PodPhase.PENDING, "started": NOW},  # its init containers run
     ],
 )

@@ -24,24 +24,16 @@ from scheduler.nodes.observed import NodeState
 from scheduler.state import other_schedulers
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
-from tests.builders import CONFIG, START, Story, grant, job_of, node, pod, without
+from tests.builders import CONFIG, START, Story, grant, job_of, node, pod
 from tests.builders import key_of as key
 from tests.defects import Defect, about, breaks, quarantined
 from tests.unit.scheduler.test_gangs import ring
+from tests.unit.scheduler.test_quarantine_events import anything, guarded
 
 NOW = START + 20
 AGAIN_S = CONFIG.tuning.quarantine_s
 BAD, GOOD = pod("bad"), pod("good")
 CHANGED = replace(BAD, labels={"a": "b"})
-
-
-def guarded() -> Story:
-    """A guarded story in which all indexes of the World are checked after each event."""
-    return Story(without(CONFIG, validate_every=1), guarded=True)
-
-
-def anything(*_: Any) -> bool:
-    return True
 
 
 def drops(story: Story, monkeypatch: pytest.MonkeyPatch, seen: Pod) -> None:
