@@ -48,7 +48,7 @@ def breaks_rule(monkeypatch: pytest.MonkeyPatch, phase: Phase, name: str, *, lat
             raise Defect(phase.value)
         return whole(workload, this_pass)
 
-    monkeypatch.setitem(decide.RULES, phase, rule)  # type: ignore[arg-type]
+    monkeypatch.setitem(decide.RULES, phase, rule)
     return broken.clear
 
 

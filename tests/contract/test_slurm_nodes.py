@@ -27,7 +27,7 @@ def wanted(slurm: Slurm, **fields: object) -> NodeSpec:
         "features": (MARK, "gpu"),
         **fields,
     }
-    return NodeSpec(**given)  # type: ignore[arg-type]
+    return NodeSpec(**given)
 
 
 async def known(slurm: Slurm, name: str) -> SlurmNode | None:

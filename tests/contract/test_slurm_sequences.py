@@ -132,7 +132,7 @@ def lets_components_share_a_node(cluster: SlurmCluster, patch: pytest.MonkeyPatc
 
     def one_by_one(jobs: list[object], now: float, planned: dict[str, float]) -> None:
         for job in jobs:
-            together([job], now, planned)  # type: ignore[list-item]
+            together([job], now, planned)
 
     patch.setattr(cluster, "_start_together", one_by_one)
 

@@ -225,4 +225,4 @@ def _later(node: ast.expr) -> ast.expr:
 def _call(name: str, mutants: tuple[object, ...], *arguments: ast.expr) -> ast.Call:
     return ast.Call(
         func=ast.Name(id=_global(name), ctx=ast.Load()), args=[ast.Constant(mutants), *arguments], keywords=[]
-    )  # type: ignore[arg-type]
+    )

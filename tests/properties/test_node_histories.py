@@ -67,7 +67,7 @@ class Sides:
 
     def see(self, name: str, **changes: object) -> None:
         if name in self.nodes:
-            self.nodes[name] = replace(self.nodes[name], **changes)  # type: ignore[arg-type]
+            self.nodes[name] = replace(self.nodes[name], **changes)
             self.story.sees(NodeSeen(self.nodes[name]))
 
     def set(self, name: str, *, plus: str = "", less: tuple[str, ...] = (), reason: str = "") -> None:

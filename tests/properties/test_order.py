@@ -82,7 +82,7 @@ def test_device_indices_that_cannot_be_read_give_a_pod_no_devices(indices: str) 
     story = Story()
     story.sees(asked)
     [ask] = story.decides(START + 10)
-    spec = ask.spec  # type: ignore[union-attr]
+    spec = ask.spec
     node = GrantedNode("x1", 1, 100, {"gpu": 1}, {"gpu": indices})
     told = assigned_gpus([asked], {asked.uid: Place(node, 0, 0)}, [Part(spec, [node], [asked])], ())
     assert all(each.isdecimal() for each in told.get(asked.uid, "0").split(","))

@@ -53,7 +53,7 @@ class CalmReplicas(Replicas):
         run(played(), loop_of=PausingLoop)
 
     async def _chaos(self) -> None:
-        await self.story()  # type: ignore[operator]
+        await self.story()
 
 
 class Handover(CalmReplicas):

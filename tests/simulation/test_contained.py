@@ -63,7 +63,7 @@ class Clusters(SmallClusters):
 async def ready(bridge: Bridge, now: Callable[[], float]) -> tuple[int, str]:
     """The status and the text of /readyz."""
     health = Health(bridge.loop, [], Telemetry(clock=now), now)
-    answer = await health.readyz(None)  # type: ignore[arg-type]
+    answer = await health.readyz(None)
     return answer.status, answer.text or ""
 
 
@@ -77,7 +77,7 @@ def test_a_pod_whose_rule_raises_stops_no_other_pod_and_runs_when_that_is_mended
             raise ZeroDivisionError("a defect")
         return whole(workload, this_pass)
 
-    monkeypatch.setitem(decide.RULES, Phase.UNSUBMITTED, rule)  # type: ignore[arg-type]
+    monkeypatch.setitem(decide.RULES, Phase.UNSUBMITTED, rule)
     there = Clusters()
 
     async def story(bridge: Bridge) -> None:
@@ -148,7 +148,7 @@ def test_an_error_of_an_action_is_an_unknown_outcome(monkeypatch: pytest.MonkeyP
             raise KeyError("a defect")
         return await whole(self, action, began)
 
-    monkeypatch.setitem(Executor._PERFORMERS, AllocateNow, allocate)  # type: ignore[arg-type]
+    monkeypatch.setitem(Executor._PERFORMERS, AllocateNow, allocate)
     there = Clusters()
 
     async def story(bridge: Bridge) -> None:
@@ -163,7 +163,7 @@ def test_in_a_simulation_a_defect_ends_the_bridge(monkeypatch: pytest.MonkeyPatc
     def rule(workload: Workload, view: Any) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setitem(decide.RULES, Phase.UNSUBMITTED, rule)  # type: ignore[arg-type]
+    monkeypatch.setitem(decide.RULES, Phase.UNSUBMITTED, rule)
     there = Clusters()
 
     async def story(bridge: Bridge) -> None:

@@ -127,9 +127,9 @@ def test_a_decision_that_was_not_sent_before_the_pause_is_not_sent_after_it() ->
                 ended = await perform(action)
                 sent.append(ended.outcome.value)
                 return ended
-            return await perform(action)  # type: ignore[arg-type]
+            return await perform(action)
 
-        bridge.executor.perform = noted  # type: ignore[method-assign, assignment]
+        bridge.executor.perform = noted
         life.pod("train")
         # The lease takes 4 s to expire; then the bind waits for the quiet period, because the grant is the former leader's.
         assert await life.bound("train") < 20, "the other replica binds it"

@@ -235,7 +235,7 @@ def _runs_after_the_pause_of_a_leader() -> bool:
                 await asyncio.sleep(0)
             return await perform(action)
 
-        leader.bridge.executor.perform = paused  # type: ignore[method-assign, assignment]
+        leader.bridge.executor.perform = paused
         life.pod("train")
         await life.bound("train")
         assert await life.leader() != name

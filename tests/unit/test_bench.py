@@ -15,7 +15,7 @@ from integration.bench.report import Run, known, page, plain
 
 
 def figure(*values: float, **more: object) -> Figure:
-    return Figure("burst", "pods", "pods/s", values, **more)  # type: ignore[arg-type]
+    return Figure("burst", "pods", "pods/s", values, **more)
 
 
 def test_the_median_of_the_repeats_is_held_against_what_is_asked() -> None:

@@ -66,7 +66,7 @@ def executor(told: list[Event] | None = None, **answers: Any) -> tuple[Executor,
     far = FarEnd(**answers)
     clock = itertools.count(100)
     emit = (told if told is not None else []).append
-    made: Any = Executor(far, far, emit, lambda: float(next(clock)), far.poll_nodes)  # type: ignore[arg-type]
+    made: Any = Executor(far, far, emit, lambda: float(next(clock)), far.poll_nodes)
     return made, far
 
 
@@ -202,7 +202,7 @@ async def test_a_node_is_looked_at_before_it_is_changed_and_left_as_an_admin_wan
 
 
 def test_every_action_has_its_performer() -> None:
-    assert set(Executor._PERFORMERS) == set(act.Action.__args__)  # type: ignore[attr-defined]
+    assert set(Executor._PERFORMERS) == set(act.Action.__args__)
 
 
 FAILURES: list[tuple[RemoteError, Outcome, bool]] = [
@@ -243,7 +243,7 @@ async def test_the_admin_sees_in_readyz_and_once_in_the_log_why_slurm_rejects_th
 ) -> None:
     far = FarEnd(submit=Unauthorized("submit", "Slurm", "token file /etc/token: of a user who may do this?", 1007))
     now = [0.0]
-    made: Any = Executor(far, far, print, lambda: now[0], far.poll_nodes)  # type: ignore[arg-type]
+    made: Any = Executor(far, far, print, lambda: now[0], far.poll_nodes)
     why = "Slurm: token file /etc/token: of a user who may do this (error 1007)."
     assert made.rejection() == ""
     for _ in range(2):
@@ -460,7 +460,7 @@ async def test_an_object_that_cannot_be_decoded_is_reported_once_for_each_reason
 async def test_an_action_under_a_lost_lease_ends_as_unknown(leads: list[bool]) -> None:
     far = FarEnd()
     answers = iter(leads)
-    made: Any = Executor(far, far, lambda _: None, lambda: 1.0, far.poll_nodes, None, lambda: next(answers))  # type: ignore[arg-type]
+    made: Any = Executor(far, far, lambda _: None, lambda: 1.0, far.poll_nodes, None, lambda: next(answers))
     ended = await made.perform(BIND)
     assert ended.outcome is Outcome.UNKNOWN
     assert "does not lead any more" in ended.refusal.message

@@ -153,7 +153,7 @@ async def test_what_is_in_quarantine_is_counted_and_no_reason(monkeypatch: pytes
     def rule(workload: Workload, view: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(RULES, Phase.UNSUBMITTED, rule)  # type: ignore[arg-type]
+    monkeypatch.setitem(RULES, Phase.UNSUBMITTED, rule)
     story = Story(guarded=True)
     story.sees(pod("very-private-name"))
     story.decides(START + 20)
@@ -399,7 +399,7 @@ async def test_a_standby_is_ready_and_says_which_replica_leads() -> None:
 async def test_a_standby_that_could_not_take_over_says_why() -> None:
     follower = Follower("", "The lease cannot be used.", "the list of other pods")
     follower.outage = OutageBegan(Side.KUBERNETES, START, "connection refused")
-    status, text, _ = await get(standby(follower, "the token has ended."), "/readyz")  # type: ignore[arg-type]
+    status, text, _ = await get(standby(follower, "the token has ended."), "/readyz")
     assert status == 503
     assert text.splitlines() == [
         "Kubernetes: connection refused",

@@ -63,7 +63,7 @@ def live(
 
     async def life() -> Loop:
         clock = asyncio.get_running_loop().time
-        loop = Loop(story.world, performer, clock, listener)  # type: ignore[arg-type]
+        loop = Loop(story.world, performer, clock, listener)
         task = asyncio.create_task(loop.run())
         try:
             await play(loop, performer)
@@ -167,7 +167,7 @@ def test_where_errors_are_contained_an_observer_stops_nothing() -> None:
 
     async def life() -> None:
         clock = asyncio.get_running_loop().time
-        loop = Loop(Story(guarded=True).world, performer, clock, Deaf(), guard)  # type: ignore[arg-type]
+        loop = Loop(Story(guarded=True).world, performer, clock, Deaf(), guard)
         task = asyncio.create_task(loop.run())
         loop.emit(PodSeen(Scope.OURS, TRAIN))
         await asyncio.sleep(1)
@@ -191,7 +191,7 @@ def test_where_errors_are_contained_a_pass_that_cannot_decide_is_not_the_last(mo
 
     async def life() -> None:
         clock = asyncio.get_running_loop().time
-        loop = Loop(Story(guarded=True).world, performer, clock, Listener(), guard)  # type: ignore[arg-type]
+        loop = Loop(Story(guarded=True).world, performer, clock, Listener(), guard)
         task = asyncio.create_task(loop.run())
         loop.emit(PodSeen(Scope.OURS, TRAIN))
         await asyncio.sleep(20)
@@ -211,7 +211,7 @@ def test_our_own_mistake_ends_it() -> None:
             raise AssertionError("impossible")
 
     async def life() -> None:
-        loop = Loop(Story().world, Broken(), asyncio.get_running_loop().time, Listener())  # type: ignore[arg-type]
+        loop = Loop(Story().world, Broken(), asyncio.get_running_loop().time, Listener())
         loop.emit(PodSeen(Scope.OURS, TRAIN))
         await loop.run()
 
@@ -288,7 +288,7 @@ def test_a_replica_that_does_not_lead_decides_nothing() -> None:
     async def life() -> list[Action]:
         performer, story = Performer(), Story()
         clock = asyncio.get_running_loop().time
-        loop = Loop(story.world, performer, clock, Listener(), leads=lambda: False)  # type: ignore[arg-type]
+        loop = Loop(story.world, performer, clock, Listener(), leads=lambda: False)
         task = asyncio.create_task(loop.run())
         loop.emit(PodSeen(Scope.OURS, TRAIN))
         await asyncio.sleep(10)

@@ -75,7 +75,7 @@ def polled(
     async def live() -> None:
         clock = asyncio.get_running_loop().time
         facts = (lambda: waiting, lambda: allocating, lambda: accounting_outage(told))
-        poller = Poller(slurm, told.append, clock, *facts, interval_s=interval_s)  # type: ignore[arg-type]
+        poller = Poller(slurm, told.append, clock, *facts, interval_s=interval_s)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(seconds):
                 await poller.run()
@@ -265,7 +265,7 @@ def test_while_slurmdbd_is_away_nodes_and_jobs_are_reported_without_partitions_a
     assert not any(isinstance(event, OutageBegan) for event in told)
     assert all(before - after <= 2 for before, after in itertools.pairwise(slurm.asked))
     assert [event for event in told if isinstance(event, AccountingOutageBegan)] == [
-        AccountingOutageBegan(told[0].ended, "Slurm: partitions: slurmdbd does not answer (error 7000).")  # type: ignore[union-attr]
+        AccountingOutageBegan(told[0].ended, "Slurm: partitions: slurmdbd does not answer (error 7000).")
     ]
     [back] = [event for event in told if isinstance(event, AccountingOutageEnded)]
     assert START + 60 <= back.at <= START + 60 + ACCOUNTING_RETRY_S + 2

@@ -23,7 +23,7 @@ INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 
 def unit(path: Path = UNIT) -> configparser.ConfigParser:
     parsed = configparser.ConfigParser(strict=False, interpolation=None)
-    parsed.optionxform = str  # type: ignore[assignment,method-assign]
+    parsed.optionxform = str
     parsed.read_string(path.read_text(encoding="utf-8"))
     return parsed
 

@@ -25,7 +25,7 @@ TRAIN = pod("train", created=NOW - 1)
 def ends(
     telemetry: Telemetry, story: Story, action: Action, at: float, outcome: Outcome = Outcome.DONE, **more: object
 ) -> None:
-    event = ActionEnded(action, outcome, at, at, **more)  # type: ignore[arg-type]
+    event = ActionEnded(action, outcome, at, at, **more)
     telemetry.on_ended(event, story.world)
     story.sees(event)
 

@@ -64,8 +64,8 @@ async def test_a_slurm_that_is_away_from_the_start_is_reported_as_what_is_missin
 async def test_pods_that_are_not_bound_are_reported_by_name_with_what_they_say() -> None:
     async with performing() as (session, run):
         await run._until("the bridge", lambda: session.world is not None and session.world.ready)
-        for name in sorted(session.slurm.simulated.nodes):  # type: ignore[union-attr]
-            session.slurm.simulated.drain(name)  # type: ignore[union-attr]
+        for name in sorted(session.slurm.simulated.nodes):
+            session.slurm.simulated.drain(name)
         run.give_up_s = GIVE_UP_S
         with pytest.raises(
             StalledError, match=r"waited 3 s for every pod to have been bound and ended: \w+-1 is not bound"
@@ -98,7 +98,7 @@ async def test_a_pod_of_another_scheduler_on_a_node_of_slurm_is_nothing_that_is_
         assert session.world is not None
         assert not session.left
         assert session.kube.simulated is not None
-        [space, node] = session.kube.space, next(iter(session.slurm.simulated.nodes))  # type: ignore[union-attr]
+        [space, node] = session.kube.space, next(iter(session.slurm.simulated.nodes))
         bystander = objects.pod(space, "resident", scheduler="another", nodeName=node)
         session.kube.simulated.cluster.create(session.clock(), "pods", bystander)
         world = session.world

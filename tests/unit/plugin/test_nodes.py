@@ -183,7 +183,7 @@ async def test_a_standby_names_the_replica_that_leads() -> None:
         holder, trouble, lost = "slurm-bridge-0", "", None
 
     starting, follower = Starting({}, [], Telemetry(), lambda: START), Follower()
-    starting.standby = StandingBy(follower, follower)  # type: ignore[arg-type]
+    starting.standby = StandingBy(follower, follower)
     runner = await starting.serve("127.0.0.1", 0)
     try:
         with pytest.raises(ConfigError, match="standby, replica slurm-bridge-0 leads"):

@@ -58,7 +58,7 @@ def test_pods_are_harmed_only_when_their_job_was_missing_twice_two_seconds_apart
     running(story)
     story.polls({}, at=NOW + 5)
     [read] = story.decides(NOW + 5)
-    assert read == ReadJob(100, "does job 100 live?", read.key, bucket="missing")  # type: ignore[union-attr]
+    assert read == ReadJob(100, "does job 100 live?", read.key, bucket="missing")
     story.reads(None, job_id=100, at=NOW + 5)
     story.ended(read, at=NOW + 5)
     assert story.decides(NOW + 5) == []
@@ -643,7 +643,7 @@ def test_an_id_that_two_pods_show_after_a_restart_is_read_at_once() -> None:
     assert [each.job_id for each in acts if isinstance(each, ReadJob)] == [17]
     for second in range(1, 20):
         for each in answers(story, {17: "RUNNING"}, at=NOW + second, jobs={17: job_of(honest, 17)}):
-            assert isinstance(each, ReadJob) or each.key == key_of(thief), each  # type: ignore[union-attr]
+            assert isinstance(each, ReadJob) or each.key == key_of(thief), each
     assert story.world.placeholders[17].key == key_of(honest)
 
 

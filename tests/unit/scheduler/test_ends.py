@@ -61,7 +61,7 @@ OWNED = pod("web", owner=OWNER)
 def test_when_the_pod_is_done_its_job_ends(phase: PodPhase, fields: dict[str, object], how: str) -> None:
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
-    story.sees(replace(shown, phase=phase, **fields))  # type: ignore[arg-type]
+    story.sees(replace(shown, phase=phase, **fields))
     [cancel] = story.decides(NOW + 5)
     assert cancel == CancelJob(key_of(TRAIN), 17, NAME, "alice", f"hpc/train: {how}", record=f"hpc/train: {how}")
     story.ended(cancel, at=NOW + 6)

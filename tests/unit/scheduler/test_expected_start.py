@@ -19,7 +19,7 @@ FIRST, SECOND = pod("first"), pod("second")
 
 
 def waits(what: object = TRAIN, job_id: int = 17, reason: str = "Priority", **fields: object) -> Job:
-    return replace(job_of(what, job_id, "PENDING"), reason=reason, **fields)  # type: ignore[arg-type]
+    return replace(job_of(what, job_id, "PENDING"), reason=reason, **fields)
 
 
 def said(story: Story, job: Job, at: float) -> list[str]:

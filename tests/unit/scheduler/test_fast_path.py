@@ -329,7 +329,7 @@ def test_a_read_of_volumes_that_failed_is_repeated_after_a_pause() -> None:
 
 
 def granted(story: Story, what: object = TRAIN, *, job_id: int = 17, at: float = NOW) -> BindPod:
-    story.sees(what)  # type: ignore[arg-type]
+    story.sees(what)
     [asked] = story.acts(AllocateNow, at)
     story.ended(asked, at=at, job_id=job_id, grant=grant(job_id))
     [bind] = story.acts(BindPod, at)

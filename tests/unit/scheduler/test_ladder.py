@@ -19,7 +19,7 @@ def requests(actions: list[Action]) -> list[str]:
 
 
 def pods(count: int, **fields: object) -> list[Pod]:
-    return [pod(f"p{number}", created=START + number, **fields) for number in range(count)]  # type: ignore[arg-type]
+    return [pod(f"p{number}", created=START + number, **fields) for number in range(count)]
 
 
 def first_try(story: Story) -> AllocateNow:

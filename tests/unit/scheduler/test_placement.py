@@ -96,7 +96,7 @@ def test_the_pod_itself_is_not_in_its_own_way() -> None:
     ],
 )
 def test_a_node_that_cannot_take_pods_now_is_not_waited_for(where: object, why: str) -> None:
-    assert blocked(pod(), where, "x1", on_node([])) == Blocked(why)  # type: ignore[arg-type]
+    assert blocked(pod(), where, "x1", on_node([])) == Blocked(why)
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_the_nudge_does_not_wait_for_a_job_in_quarantine(monkeypatch: pytest.Mon
     story.decides(NOW + 4)
     story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 6)
     nudged = [each for each in story.decides(NOW + 7) if type(each).__name__ == "NudgeScheduler"]
-    assert [each.job_id for each in nudged] == [18]  # type: ignore[union-attr]
+    assert [each.job_id for each in nudged] == [18]
 
 
 def test_a_missing_job_in_quarantine_does_not_hold_the_others_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,7 +470,7 @@ def test_what_could_not_be_placed_is_not_performed(monkeypatch: pytest.MonkeyPat
         if action.key == key(BAD):
             raise Defect("placing")
 
-    monkeypatch.setitem(plans._ON_PLANNED, AllocateNow, broken)  # type: ignore[arg-type]
+    monkeypatch.setitem(plans._ON_PLANNED, AllocateNow, broken)
     story = known_to_have_room()
     story.sees(BAD, GOOD)
     asked = {each.key: each for each in story.acts(AllocateNow, NOW)}
@@ -497,7 +497,7 @@ def test_no_bind_of_a_gang_is_performed_if_another_bind_of_the_gang_could_not_be
         two = granted(17, ("x2", 2))
         is_gang = asked.spec.tasks == 2
         story.ended(asked, at=NOW, job_id=17 if is_gang else 18, grant=two if is_gang else grant(18))
-    monkeypatch.setitem(plans._ON_PLANNED, BindPod, broken)  # type: ignore[arg-type]
+    monkeypatch.setitem(plans._ON_PLANNED, BindPod, broken)
     binds = story.acts(BindPod, NOW)
     assert {each.name for each in binds} == {"good", "w-0", "w-1"}
     assert {each.name for each in binds if story.world.is_under_way(each)} == {"good"}

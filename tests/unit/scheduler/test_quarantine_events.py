@@ -332,7 +332,7 @@ def test_an_answer_about_a_workload_that_is_gone_and_that_cannot_be_applied_stop
     story.loses(BAD, NOW + 2)
     [cancel] = story.acts(CancelJob, NOW + 2)
     story.world.forget(key(BAD))
-    monkeypatch.setitem(results._ON_ENDED, CancelJob, lambda *_: 1 / 0)  # type: ignore[arg-type]
+    monkeypatch.setitem(results._ON_ENDED, CancelJob, lambda *_: 1 / 0)
     story.ended(cancel, at=NOW + 3)
     assert quarantined(story) == {(ObjectKind.SHARED, "an event of no workload")}
     assert story.world.in_flight == {}
@@ -405,7 +405,7 @@ def test_the_end_of_an_action_on_a_node_that_cannot_be_applied_is_about_that_nod
     planned = story.decides(NOW)
     action = next(each for each in planned if isinstance(each, broken))
     rest = [each for each in planned if each is not action]
-    monkeypatch.setitem(results._ON_ENDED, broken, lambda *_: 1 / 0)  # type: ignore[arg-type]
+    monkeypatch.setitem(results._ON_ENDED, broken, lambda *_: 1 / 0)
     story.ended(action, at=NOW + 1)
     [(kind, name)] = quarantined(story)
     assert (kind, name) == (ObjectKind.NODE, "x3" if broken is RegisterNode else getattr(action, "node", ""))
@@ -425,7 +425,7 @@ def test_a_poll_of_nodes_whose_end_cannot_be_applied_is_not_in_flight_for_ever(m
     [register] = story.acts(RegisterNode, NOW)
     story.ended(register, at=NOW + 1)
     [poll] = story.acts(PollNodes, NOW + 1)
-    monkeypatch.setitem(results._ON_ENDED, PollNodes, lambda *_: 1 / 0)  # type: ignore[arg-type]
+    monkeypatch.setitem(results._ON_ENDED, PollNodes, lambda *_: 1 / 0)
     story.ended(poll, at=NOW + 2)
     assert quarantined(story) == {(ObjectKind.SHARED, "PollNodes")}
     assert not story.world.is_under_way(poll)

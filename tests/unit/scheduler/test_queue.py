@@ -18,7 +18,7 @@ TRAIN = pod("train")
 
 
 def waits(job_id: int = 17, reason: str = "Resources", **fields: object) -> Job:
-    return replace(job_of(TRAIN, job_id, "PENDING"), reason=reason, **fields)  # type: ignore[arg-type]
+    return replace(job_of(TRAIN, job_id, "PENDING"), reason=reason, **fields)
 
 
 def queued(story: Story, at: float = NOW) -> None:

@@ -20,7 +20,7 @@ NOW = START + 20
 
 def limited(**limits: float) -> Story:
     """Two namespaces; the first one's rule has these limits."""
-    rules = (Rule(("hpc",), Tenant("alice", **limits)), Rule(("other",), Tenant("bob")))  # type: ignore[arg-type]
+    rules = (Rule(("hpc",), Tenant("alice", **limits)), Rule(("other",), Tenant("bob")))
     return Story(replace(CONFIG, policy=Policy(rules)))
 
 

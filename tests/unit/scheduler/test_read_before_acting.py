@@ -158,7 +158,7 @@ def test_a_live_twin_of_the_job_that_counts_is_ended(
 ) -> None:
     keep = known(story, 17)
     twin = known(story, 18, states, **fields)
-    assert [each.job_id for each in actions(cancel_twins(workload, keep, Pass(story.world, NOW)))] == [18] * ends  # type: ignore[attr-defined]
+    assert [each.job_id for each in actions(cancel_twins(workload, keep, Pass(story.world, NOW)))] == [18] * ends
     in_flight(workload, twin)
     assert cancel_twins(workload, keep, Pass(story.world, NOW)) is None, "one thing at a time"
 
@@ -179,7 +179,7 @@ def test_a_waiting_twin_of_another_user_is_ended_because_singleton_does_not_hold
     keep = known(story, 17)
     twin = known(story, 18, states, **fields)
     found = cancel_twins_of_others(workload, keep, Pass(story.world, NOW))
-    assert [each.job_id for each in actions(found)] == [18] * ends  # type: ignore[attr-defined]
+    assert [each.job_id for each in actions(found)] == [18] * ends
     in_flight(workload, twin)
     assert cancel_twins_of_others(workload, keep, Pass(story.world, NOW)) is None
 

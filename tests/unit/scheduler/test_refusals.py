@@ -254,4 +254,4 @@ def test_a_condition_that_is_not_written_keeps_nothing_waiting() -> None:
     refused(story)
     [said] = story.decides(NOW)
     story.ended(said, Outcome.REFUSED, at=NOW, refusal=busy(1000.0))
-    assert story.world.workloads[said.key].backoff.until < NOW + 60  # type: ignore[union-attr]
+    assert story.world.workloads[said.key].backoff.until < NOW + 60

@@ -64,7 +64,7 @@ RING: Any = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2
 
 
 def older(name: str, **fields: object):  # type: ignore[no-untyped-def]
-    return pod(name, created=OLD, **fields)  # type: ignore[arg-type]
+    return pod(name, created=OLD, **fields)
 
 
 def foreign(job_id: int, user: str = "carol") -> Job:
@@ -324,7 +324,7 @@ def test_a_job_without_a_workload_is_ended() -> None:
     [read] = story.decides(START + 20)
     job = job_of(pod("gone"), 17, "PENDING")
     story.reads(job, at=START + 20)
-    story.ended(read, at=START + 20)  # type: ignore[arg-type]
+    story.ended(read, at=START + 20)
     [cancel] = story.decides(START + 20)
     assert cancel == CancelJob(key_of(pod("gone")), 17, job.name, "alice", "its workload does not exist")
     story.ended(cancel, at=START + 21)
@@ -610,7 +610,7 @@ def test_a_bind_waits_for_the_end_of_the_quiet_period_where_it_would_take_long_t
     for each in range(20):
         landing.put(pod(f"landing-{each}"))
     earlier = EarlierBinds(story.world)
-    earlier.on = lambda node, key, binding: [landing]  # type: ignore[method-assign]
+    earlier.on = lambda node, key, binding: [landing]
     found = earlier.obstacle(second, key_of(second), node("x1"), [], ())
     assert found is not None
     assert found.until == QUIET_END

@@ -123,7 +123,7 @@ def test_an_end_that_was_put_off_is_followed_until_it_is_near() -> None:
 def test_a_nearer_deadline_of_the_pods_own_stays_and_one_written_before_is_not_written_again(field: str) -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
-    story.sees(nearer := replace(shown, **{field: 3560}))  # type: ignore[arg-type]
+    story.sees(nearer := replace(shown, **{field: 3560}))
     assert not [each for each in looks_and_learns(story, nearer, at=ENDS - 100) if isinstance(each, SetDeadline)]
 
 
@@ -420,7 +420,7 @@ STUCK = {"phase": PodPhase.PENDING, "waits": "container main: ImagePullBackOff",
 def test_a_pod_that_does_not_start_says_so_after_a_minute_and_is_ended_after_ten() -> None:
     story = Story(ALONE)
     shown = runs(story, OWNED)
-    story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
+    story.sees(replace(shown, **STUCK))
     assert not story.acts(SetJobCondition, NOW + 59)
     assert said(story.decides(NOW + 60)) == [
         (
@@ -439,7 +439,7 @@ def test_a_pod_that_does_not_start_says_so_after_a_minute_and_is_ended_after_ten
 def test_an_admin_who_has_less_patience_than_a_minute_is_obeyed() -> None:
     story = Story(without(ALONE, start_timeout_s=8.0))
     shown = runs(story, TRAIN)
-    story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
+    story.sees(replace(shown, **STUCK))
     assert not story.acts(FailByDeadline, NOW + 7)
     assert len(story.acts(FailByDeadline, NOW + 8)) == 1
 
@@ -447,7 +447,7 @@ def test_an_admin_who_has_less_patience_than_a_minute_is_obeyed() -> None:
 def test_an_admin_can_let_pods_try_for_ever() -> None:
     story = Story(without(ALONE, start_timeout_s=0.0))
     shown = runs(story, TRAIN)
-    story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
+    story.sees(replace(shown, **STUCK))
     [(_, _, message)] = said(story.decides(NOW + 60))
     assert message.endswith("container main: ImagePullBackOff.")
     assert not story.acts(FailByDeadline, NOW + 3000)
@@ -466,7 +466,7 @@ def test_a_kubelet_that_says_nothing_is_no_reason_to_end_a_pod() -> None:
 def test_a_pod_that_starts_late_is_reported_to_run() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
-    story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
+    story.sees(replace(shown, **STUCK))
     story.acts(SetJobCondition, NOW + 60)
     story.sees(shown)
     assert said(story.decides(NOW + 70)) == [("SlurmJobRuns", True, "Slurm job 17 runs until 01:17:00 UTC.")]
@@ -494,7 +494,7 @@ def test_a_pod_that_has_not_started_shows_that_alone(why: str) -> None:
 def test_a_pod_that_is_ended_because_it_does_not_start_shows_nothing_else() -> None:
     story = Story(without(ALONE, start_timeout_s=8.0))
     shown = runs(story, TRAIN)
-    story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
+    story.sees(replace(shown, **STUCK))
     story.polls({17: "SUSPENDED"}, at=NOW + 8)
     assert [type(each) for each in story.decides(NOW + 8)] == [FailByDeadline]
 
@@ -502,7 +502,7 @@ def test_a_pod_that_is_ended_because_it_does_not_start_shows_nothing_else() -> N
 def test_a_pod_that_fails_later_shows_since_when_it_is_bound() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
-    story.sees(replace(shown, **(STUCK | {"waits_since": NOW + 120})))  # type: ignore[arg-type]
+    story.sees(replace(shown, **(STUCK | {"waits_since": NOW + 120})))
     [(_, _, message)] = said(story.decides(NOW + 180))
     assert message.startswith("Bound for Slurm job 17 since 00:17 UTC, and not started")
 

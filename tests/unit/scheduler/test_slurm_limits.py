@@ -22,12 +22,12 @@ OF_QOS = Limit("GrpTRES", "gres/gpu", 2, qos="normal")
 
 
 def waits(what: object = TRAIN, job_id: int = 17, reason: str = "AssocGrpGRES", **fields: object) -> Job:
-    job = job_of(what, job_id, "PENDING")  # type: ignore[arg-type]
-    return replace(job, reason=reason, account="teama", qos="normal", **fields)  # type: ignore[arg-type]
+    job = job_of(what, job_id, "PENDING")
+    return replace(job, reason=reason, account="teama", qos="normal", **fields)
 
 
 def queued(config: object = WITH_ACCOUNTING) -> Story:
-    story = Story(config)  # type: ignore[arg-type]
+    story = Story(config)
     story.queues(TRAIN, 17, at=NOW)
     story.polls({17: "PENDING"}, at=NOW + 0.5)
     return story
@@ -54,7 +54,7 @@ def test_a_pod_says_the_value_of_the_limit_and_whose_it_is() -> None:
     decided = story.decides(NOW + 1)
     assert of_kind(decided, SetPodCondition) == [], "it waits a moment for the value"
     [read] = of_kind(decided, ReadLimits)
-    assert read == ReadLimits(read.key, OF, "the limits of alice in account teama")  # type: ignore[attr-defined]
+    assert read == ReadLimits(read.key, OF, "the limits of alice in account teama")
     answered(story, read, GPUS, CPUS, OF_QOS, at=NOW + 1.1)
     message = said(story, NOW + 1.1)
     assert "(AssocGrpGRES: its account allows all its jobs together no more GRES such as GPUs now " in message

@@ -23,7 +23,7 @@ def adopts(story: Story, **fields: str) -> None:
     """A running job of a previous process, found by its id."""
     story.sees(TRAIN)
     story.polls({17: "RUNNING"}, at=NOW)
-    story.reads(replace(job_of(TRAIN, 17, "RUNNING"), **fields), at=NOW, granted=grant(17))  # type: ignore[arg-type]
+    story.reads(replace(job_of(TRAIN, 17, "RUNNING"), **fields), at=NOW, granted=grant(17))
 
 
 def test_a_job_of_a_previous_process_is_bound_where_the_policy_still_allows_it() -> None:
@@ -45,7 +45,7 @@ def queued_and_changed(story: Story, **fields: str) -> None:
     story.queues(TRAIN, 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 2)
     story.decides(NOW + 2)
-    story.reads(replace(job_of(TRAIN, 17, "RUNNING"), **fields), at=NOW + 2, granted=grant(17))  # type: ignore[arg-type]
+    story.reads(replace(job_of(TRAIN, 17, "RUNNING"), **fields), at=NOW + 2, granted=grant(17))
 
 
 @pytest.mark.parametrize("fields", [{"partition": "secret"}, {"qos": "urgent"}, {"account": "rich"}])

@@ -101,7 +101,7 @@ def test_a_submission_in_flight_is_not_repeated_after_the_quarantine_but_one_tha
     story = guarded()
     story.sees(BAD)
     if not in_place:
-        monkeypatch.setitem(plans._ON_PLANNED, AllocateNow, broken)  # type: ignore[arg-type]
+        monkeypatch.setitem(plans._ON_PLANNED, AllocateNow, broken)
     story.plan(NOW)
     monkeypatch.undo()
     if in_place:

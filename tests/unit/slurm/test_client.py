@@ -48,7 +48,7 @@ def wire(cluster: SlurmCluster) -> Witness:
 
 
 async def discovered(cluster: SlurmCluster, wire: Witness, **more: object) -> SlurmClient:
-    client = SlurmClient(wire, LiteralToken(cluster.token("slurm")), clock=lambda: NOW, **more)  # type: ignore[arg-type]
+    client = SlurmClient(wire, LiteralToken(cluster.token("slurm")), clock=lambda: NOW, **more)
     await client.discover()
     wire.asked.clear()
     return client

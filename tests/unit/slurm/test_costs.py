@@ -142,7 +142,7 @@ async def test_the_records_of_thousands_of_jobs_are_not_read() -> None:
     asked = Asked()
     for number in range(MOST_RUNNING + 1):
         job_id = 10_000 + number
-        asked.cluster.jobs[job_id] = type("Running", (), {"id": job_id, "het_id": 0, "state": "RUNNING", "flags": ()})()  # type: ignore[assignment]
+        asked.cluster.jobs[job_id] = type("Running", (), {"id": job_id, "het_id": 0, "state": "RUNNING", "flags": ()})()
     terms = await asked.terms(account="teamb")
     assert [each.used for each in terms.limits] == [None, None]
     assert f"more than {MOST_RUNNING} jobs run" in terms.absent[-1]

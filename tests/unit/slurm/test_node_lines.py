@@ -13,7 +13,7 @@ from scheduler.model.slurm import NodeSpec
 
 def line(**fields: object) -> str:
     given: dict[str, object] = {"name": "x1", "address": "198.51.100.7", "cpus": 63, "memory_mib": 510_976, **fields}
-    told = json.loads(bodies.node_body(NodeSpec(**given)))  # type: ignore[arg-type]
+    told = json.loads(bodies.node_body(NodeSpec(**given)))
     assert told.keys() == {"node_conf"}
     return str(told["node_conf"])
 

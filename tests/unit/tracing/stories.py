@@ -43,7 +43,7 @@ class Traced(Story):
         """One whose events are observed."""
         world = super().new_world(config, started, guarded)
         self._apply = world.apply
-        world.apply = self._observed  # type: ignore[method-assign]
+        world.apply = self._observed
         return world
 
     def _observed(self, event: Event) -> None:

@@ -46,7 +46,7 @@ def test_a_sampler_of_the_environment_drops_whole_traces(monkeypatch: pytest.Mon
     story = Traced(backend)
     for number in range(40):
         what = pod(f"p-{number}", created=T)
-        spans = story.telemetry._recorder._allocations.spans  # type: ignore[union-attr]
+        spans = story.telemetry._recorder._allocations.spans
         story.sees(what)
         spans(story.world.workloads[key_of(what)], story.world).send("create", (), T, T, {})
     story.stops(T + 1)

@@ -89,7 +89,7 @@ def is_known_again(story: Traced, what: Pod, at: float, *states: str, **fields: 
     """Its job is listed and read by the new process."""
     story.polls({17: " ".join(states)}, at=at)
     story.acts(ReadJob, at)
-    read = job_of(what, 17, *states, submitted=T + 1, **fields)  # type: ignore[arg-type]
+    read = job_of(what, 17, *states, submitted=T + 1, **fields)
     story.reads(read, at=at + 0.1, granted=grant(17) if "RUNNING" in states else None)
     story.polls({17: " ".join(states)}, at=at + 1)
 
