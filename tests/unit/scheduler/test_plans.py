@@ -15,6 +15,7 @@ from scheduler.events import AccountingOutageBegan, Planned, PodSeen, Scope
 from scheduler.model.kubernetes import Pod, PodTerm, Requirement
 from scheduler.model.left_out import ALL_KINDS
 from scheduler.model.slurm import JobSpec
+from scheduler.state import quarantine
 from scheduler.state.in_flight import JobSearch
 from scheduler.state.left_out import LeftOut
 from scheduler.state.workload import Workload
@@ -269,7 +270,7 @@ def test_an_action_on_a_workload_whose_facts_were_dropped_is_not_performed() -> 
     """A status is written all the same: the pod shows that it is in quarantine."""
     story = Story(guarded=True)
     story.sees(TRAIN)
-    entry = plans.quarantine.put(story.world, act.ObjectKind.WORKLOAD, KEY, ValueError())
+    entry = quarantine.put(story.world, act.ObjectKind.WORKLOAD, KEY, ValueError())
     entry.dropped = True
     bind, status = act.BindPod(KEY, TRAIN.uid, "hpc", "train", "x1", 17, {}, "why"), says(names.PENDING)
     planned(story, bind, status)

@@ -16,13 +16,29 @@ from scheduler.actions import (
     DeletePod,
     FailByDeadline,
     FindJobs,
+    ObjectKind,
     Outcome,
     ReadJob,
     SubmitJob,
 )
+from scheduler.apply.reused_ids import (
+    detach_others,
+    is_continued,
+    is_failed_reacquisition,
+    is_foreign_by_now,
+    is_renamed_unread,
+    job_of_call,
+    key_of_renamed,
+    listed_again,
+    note_lost_job,
+    suspect_reuse,
+    workloads_that_lost,
+)
 from scheduler.events import ActionEnded, JobsPolled, Unread
 from scheduler.model.kubernetes import PodPhase
 from scheduler.model.slurm import Job
+from scheduler.state import quarantine
+from scheduler.state.placeholder import Placeholder
 from tests.builders import CONFIG, OF_A_BIND, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
@@ -250,3 +266,258 @@ def test_a_pod_whose_id_went_to_another_pod_runs_on_in_the_job_that_replaced_its
             story.ended(action, outcome, at=NOW + second, found=found)
     assert not [each for each in acts if isinstance(each, DeletePod | FailByDeadline | CancelJob)]
     assert story.world.workloads[key_of(train)].hint == 3
+
+
+# --- which observation counts for which job ---------------------------------------------------------------------------
+
+
+def placeholder(job_id: int, key: str | None, *states: str, since: float = NOW, **fields: Any) -> Placeholder:
+    return Placeholder(job_id, key, "alice", frozenset(states or ("RUNNING",)), since, **fields)
+
+
+@pytest.mark.parametrize(
+    ("foreign", "read_at", "known", "is_foreign"),
+    [
+        (True, NOW + 1, None, True),
+        (True, NOW, None, False),
+        (True, None, None, False),
+        (False, NOW + 1, None, False),
+        (False, None, placeholder(17, key_of(OTHER), since=NOW + 1), True),
+        (False, None, placeholder(17, key_of(OTHER), since=NOW), False),
+        (False, None, placeholder(17, key_of(OTHER), "COMPLETED", since=NOW + 1), False),
+        (False, None, placeholder(17, key_of(TRAIN), since=NOW + 1), False),
+        (False, None, placeholder(17, None, since=NOW + 1), False),
+        (False, None, None, False),
+    ],
+    ids=[
+        "read as foreign after the call",
+        "read as foreign as the call was sent",
+        "foreign, and not read",
+        "not foreign any more, since the policy changed",
+        "another pod's since the call",
+        "another pod's before",
+        "another pod's that ended",
+        "the pod's own",
+        "a job that pods show",
+        "not known",
+    ],
+)
+def test_an_answer_does_not_count_if_another_job_was_seen_under_its_id_after_the_call(
+    foreign: bool, read_at: float | None, known: Placeholder | None, is_foreign: bool
+) -> None:
+    story = Story()
+    story.sees(TRAIN)
+    world = story.world
+    if foreign:
+        world.foreign.add(17)
+    if read_at is not None:
+        world.foreign_read[17] = read_at
+    if known is not None:
+        world.placeholders[17] = known
+    assert is_foreign_by_now(world, world.workloads[key_of(TRAIN)], 17, NOW) is is_foreign
+
+
+@pytest.mark.parametrize(
+    ("known", "counts"),
+    [
+        (None, False),
+        (placeholder(17, key_of(OTHER)), False),
+        (placeholder(17, key_of(TRAIN), asked_at=NOW + 1), False),
+        (placeholder(17, key_of(TRAIN), asked_at=NOW), True),
+        (placeholder(17, key_of(TRAIN)), True),
+    ],
+    ids=["it is gone", "of another pod", "submitted after the call", "submitted before", "of another process"],
+)
+def test_an_answer_to_another_call_counts_for_the_job_for_which_the_call_was_sent(
+    known: Placeholder | None, counts: bool
+) -> None:
+    world = Story().world
+    if known is not None:
+        world.placeholders[17] = known
+    found = job_of_call(world, CancelJob(key_of(TRAIN), 17, "train", "alice", "why"), NOW)
+    assert found is (known if counts else None)
+
+
+def test_the_id_of_a_job_that_is_gone_is_of_another_job_if_a_later_list_shows_it_alive() -> None:
+    world = Story().world
+    world.forgotten_at = {1: NOW - 1, 2: NOW, 3: NOW - 1, 4: NOW - 1, 5: NOW - 1}
+    world.placeholders[3] = placeholder(3, key_of(TRAIN))
+    running = frozenset({"RUNNING"})
+    states = {1: running, 2: running, 3: running, 4: frozenset({"COMPLETED"})}
+    assert listed_again(world, JobsPolled(NOW, NOW, states)) == [1]
+    assert world.forgotten_at == {2: NOW}, "the list may have been requested before that job was gone"
+
+
+@pytest.mark.parametrize(
+    ("denied", "end_proven", "was", "states", "then"),
+    [
+        (False, True, "COMPLETED", "RUNNING", (True, False, True)),
+        (False, True, "COMPLETED", "CANCELLED", (False, True, False)),
+        (False, False, "COMPLETED", "RUNNING", (False, False, False)),
+        (True, False, "RUNNING", "RUNNING", (True, False, True)),
+        (True, False, "RUNNING", "CANCELLED", (True, False, False)),
+    ],
+)
+def test_a_job_whose_end_was_proven_and_that_is_listed_alive_is_read_and_so_is_a_denied_job(
+    denied: bool, end_proven: bool, was: str, states: str, then: tuple[bool, bool, bool]
+) -> None:
+    """Then: it is denied, its end is proven, it is read."""
+    world = Story().world
+    job = world.placeholders[17] = placeholder(17, key_of(TRAIN), was, denied=denied, end_proven=end_proven)
+    suspect_reuse(world, job, frozenset({states}), NOW)
+    assert (job.denied, job.end_proven, 17 in world.first_listed_at) == then
+
+
+NATIVE = Job(17, "native", "alice", frozenset({"RUNNING"}), nodes="x1", submitted=NOW)
+
+
+@pytest.mark.parametrize(
+    ("fields", "read", "runs", "may_be"),
+    [
+        ({}, NATIVE, "bound", True),
+        ({}, NATIVE, "bind in flight", True),
+        ({}, NATIVE, "waits", False),
+        ({"key": None}, NATIVE, "bound", False),
+        ({"job": NATIVE}, NATIVE, "bound", False),
+        ({}, replace(NATIVE, user="bob"), "bound", False),
+        ({}, replace(NATIVE, submitted=None), "bound", False),
+        ({}, replace(NATIVE, submitted=NOW + 1), "bound", False),
+    ],
+    ids=[
+        "its pod runs",
+        "its pod may run soon",
+        "its pod waits",
+        "only pods show it",
+        "it was read before",
+        "of another user",
+        "without a time",
+        "a later job",
+    ],
+)
+def test_the_first_read_of_a_job_that_shows_another_name_may_be_of_the_same_job_if_pods_run_for_it(
+    fields: dict[str, Any], read: Job, runs: str, may_be: bool
+) -> None:
+    story = Story()
+    story.sees(TRAIN)
+    workload = story.world.workloads[key_of(TRAIN)]
+    workload.jobs.add(17)
+    if runs == "bound":
+        workload.put_on(TRAIN.uid, "x1")
+    elif runs == "bind in flight":
+        workload.first_bound_at = NOW
+    job = replace(placeholder(17, key_of(TRAIN), hinted_by={key_of(TRAIN)}), **fields)
+    assert is_renamed_unread(story.world, job, read) is may_be
+
+
+def test_a_job_without_a_time_of_submission_proves_no_renamed_job() -> None:
+    known = placeholder(17, key_of(TRAIN), job=replace(NATIVE, submitted=None))
+    assert key_of_renamed(known, replace(NATIVE, submitted=None)) is None
+    assert key_of_renamed(placeholder(17, key_of(TRAIN), job=NATIVE), NATIVE) == key_of(TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("read", "requeued", "runs", "has_failed"),
+    [
+        (("CANCELLED", ""), False, True, True),
+        (("RUNNING", ""), False, True, False),
+        (("CANCELLED", "x1"), False, True, False),
+        (("CANCELLED", ""), True, True, False),
+        (("CANCELLED", ""), False, False, False),
+    ],
+    ids=["it never had nodes", "it lives", "it had nodes", "its nodes were taken by a requeue", "no pod runs"],
+)
+def test_a_job_that_ended_without_nodes_is_no_job_for_which_pods_run(
+    read: tuple[str, str], requeued: bool, runs: bool, has_failed: bool
+) -> None:
+    story = Story()
+    story.sees(TRAIN)
+    workload = story.world.workloads[key_of(TRAIN)]
+    workload.jobs.add(17)
+    if runs:
+        workload.put_on(TRAIN.uid, "x1")
+    job = placeholder(17, key_of(TRAIN), requeued=requeued)
+    shown = job_of(TRAIN, 17, read[0], nodes=read[1])
+    assert is_failed_reacquisition(story.world, job, shown) is has_failed
+
+
+# --- what is left to the workload -------------------------------------------------------------------------------------
+
+
+LOST, PROVEN, GONE = "lost", "lost, and proven to be its job", "it names no job"
+
+
+@pytest.mark.parametrize(
+    ("what", "left"),
+    [
+        ({"was_its": True}, PROVEN),
+        ({"bound": "this"}, PROVEN),
+        ({"bound": "before"}, LOST),
+        ({"bound": "never"}, GONE),
+        ({"bound": "others"}, GONE),
+        ({"bound": "others", "was_its": True}, PROVEN),
+        ({"bound": "before", "waits": True}, "17"),
+        ({"bound": "before", "hint": 16}, "16"),
+        ({"bound": "before", "other": "its own"}, "18"),
+        ({"bound": "before", "other": "shown"}, "18"),
+        ({"bound": "before", "other": "shown and lost"}, LOST),
+        ({"bound": "before", "other": "of another workload"}, LOST),
+    ],
+    ids=str,
+)
+def test_a_workload_whose_id_went_to_another_job_has_another_job_or_has_lost_its_job_or_has_named_a_foreign_one(
+    what: dict[str, Any], left: str
+) -> None:
+    old = replace(TRAIN, created=START - 60)
+    story = Story(pods=(old,) if what.get("bound") != "never" else ())
+    story.sees(TRAIN if what.get("bound") == "never" else old)
+    world, workload = story.world, story.world.workloads[key_of(TRAIN)]
+    workload.hint = what.get("hint", 17)
+    if not what.get("waits"):
+        workload.put_on(TRAIN.uid, "x1")
+    workload.bound_by_this_process = what.get("bound") == "this"
+    if what.get("bound") == "others":
+        workload.strays[TRAIN.uid] = NOW
+    if other := what.get("other"):
+        key = {"its own": workload.key, "of another workload": key_of(OTHER)}.get(other)
+        missing: dict[str, Any] = {"denied": True, "absent_first": NOW - 60, "absent_last": NOW}
+        world.placeholders[18] = placeholder(18, key, **(missing if "lost" in other else {}))
+        workload.jobs.add(18)
+    job = placeholder(17, workload.key if what.get("was_its") else key_of(OTHER))
+    note_lost_job(world, workload, job, NOW)
+    found = workload.lost_job
+    lost = None if found is None else PROVEN if found.key == workload.key else LOST
+    assert (lost or (GONE if workload.hint is None else str(workload.hint))) == left
+    assert (found is None) or (found.id, found.denied, found.is_lost(2.0), workload.hint) == (17, True, True, 17)
+
+
+def test_an_id_that_went_to_another_job_stays_with_a_workload_whose_facts_were_dropped() -> None:
+    story = Story(guarded=True)
+    story.sees(TRAIN, OTHER)
+    job = story.world.placeholders[17] = placeholder(17, key_of(pod("third")))
+    for each in (TRAIN, OTHER):
+        story.world.workloads[key_of(each)].jobs.add(17)
+        job.hinted_by.add(key_of(each))
+    entry = quarantine.put(story.world, ObjectKind.WORKLOAD, key_of(TRAIN), ValueError())
+    entry.dropped = True
+    detach_others(story.world, "", job, NOW)
+    assert job.hinted_by == {key_of(TRAIN)}
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_workload_that_follows_a_job_has_not_lost_it_whenever_that_job_was_submitted(follows: bool) -> None:
+    story = Story(pods=(shown := replace(TRAIN, node="x1", created=START - 600, started=START - 500),))
+    key = key_of(shown)
+    story.world.workloads[key].jobs.add(17)
+    hinted = placeholder(17, None, hinted_by={key}, followed_by=frozenset({key} if follows else ()))
+    story.world.placeholders[17] = hinted
+    found = workloads_that_lost(story.world, hinted, replace(NATIVE, submitted=START - 100))
+    assert [each.key for each in found] == ([] if follows else [key])
+
+
+@pytest.mark.parametrize(("apart_s", "continued"), [(10.0, True), (10.1, False)])
+def test_two_lists_show_that_slurmctld_kept_its_state_only_if_they_are_at_most_ten_seconds_apart(
+    apart_s: float, continued: bool
+) -> None:
+    lives = {1: frozenset({"RUNNING"})}
+    former, later = JobsPolled(NOW, NOW, lives), JobsPolled(NOW + apart_s, NOW + apart_s, lives)
+    assert is_continued(Story().world, former, later, ()) is continued
