@@ -480,12 +480,15 @@ def test_the_story_of_a_workload_is_shown_in_order() -> None:
 # --- F4: volumes that are made where their pod goes -----------------------------------------------------------------
 
 
+LOGS = Claim("logs", True)
+
+
 def waits_for_its_volume(story: Story) -> ReadClaims | SelectVolumeNode:
-    """A pod with such a claim, granted x1 as job 17: what is done next."""
-    new = replace(TRAIN, claims=("data",))
+    """A pod with such a claim, and one whose volume exists, granted x1 as job 17: what is done next."""
+    new = replace(TRAIN, claims=("data", "logs"))
     story.sees(new)
     [read] = story.acts(ReadClaims, NOW)
-    story.sees(ClaimsRead(new.uid, (Claim("data", False, waits=True),), NOW))
+    story.sees(ClaimsRead(new.uid, (Claim("data", False, waits=True), LOGS), NOW))
     story.ended(read, at=NOW)
     [allocate] = story.acts(AllocateNow, NOW)
     story.ended(allocate, at=NOW, job_id=17, grant=grant(17))
@@ -499,11 +502,11 @@ def waits_for_its_volume(story: Story) -> ReadClaims | SelectVolumeNode:
 def test_a_claim_gets_the_node_of_its_pod_and_the_bind_waits_for_it() -> None:
     story = Story()
     place = waits_for_its_volume(story)
-    story.sees(ClaimsRead(TRAIN.uid, (Claim("data", False, waits=True, selected="x1"),), NOW + 0.1))
+    story.sees(ClaimsRead(TRAIN.uid, (Claim("data", False, waits=True, selected="x1"), LOGS), NOW + 0.1))
     story.ended(place, at=NOW + 0.1)
     assert not [each for each in story.decides(NOW + 0.5) if isinstance(each, BindPod | ReadClaims)]
     [read] = story.acts(ReadClaims, NOW + 1.2)
-    story.sees(ClaimsRead(TRAIN.uid, (Claim("data", True),), NOW + 1.2))
+    story.sees(ClaimsRead(TRAIN.uid, (Claim("data", True), LOGS), NOW + 1.2))
     story.ended(read, at=NOW + 1.2)
     [bind] = story.acts(BindPod, NOW + 1.2)
     assert bind.node == "x1"
@@ -512,7 +515,7 @@ def test_a_claim_gets_the_node_of_its_pod_and_the_bind_waits_for_it() -> None:
 def test_a_volume_that_is_not_made_is_not_waited_for_for_ever() -> None:
     story = Story()
     place = waits_for_its_volume(story)
-    story.sees(ClaimsRead(TRAIN.uid, (Claim("data", False, waits=True, selected="x1"),), NOW))
+    story.sees(ClaimsRead(TRAIN.uid, (Claim("data", False, waits=True, selected="x1"), LOGS), NOW))
     story.ended(place, at=NOW)
     late = NOW + 121
     story.polls({17: "RUNNING"}, at=late)

@@ -119,6 +119,36 @@ def test_a_running_pod_follows_the_job_of_its_bind_although_its_condition_shows_
     assert {each.reason for each in ends} == {"Slurm job 17 ended: CANCELLED"}
 
 
+def ring_that_names_two_jobs(story: Story, **second: Any) -> None:
+    """A pod of a gang runs and names job 16.  Before that, the second pod named job 17."""
+    ring: Any = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, **OLD}
+    one, other = pod("w-0", **ring), pod("w-1", **ring)
+    story.polls({16: "RUNNING", 17: "PENDING"}, at=START + 0.1)
+    story.sees(replace(other, scheduled=Condition(False, names.PENDING, "… Job 17, as of …")))
+    story.sees(bound_before(story, one, 16, **{names.SIZE: "2"}))
+    if second:
+        story.sees(replace(other, **second))
+
+
+def test_the_job_that_a_waiting_pod_named_is_read_beside_the_job_of_the_running_pods() -> None:
+    story = Story()
+    ring_that_names_two_jobs(story)
+    assert 17 in reads(story, NOW)
+
+
+def test_a_job_that_has_ended_is_not_read_because_a_waiting_pod_named_it() -> None:
+    story = Story()
+    ring_that_names_two_jobs(story)
+    story.polls({16: "RUNNING", 17: "CANCELLED"}, at=START + 1)
+    assert 17 not in reads(story, NOW)
+
+
+def test_a_job_that_a_pod_named_is_not_read_once_all_pods_of_its_gang_run() -> None:
+    story = Story()
+    ring_that_names_two_jobs(story, node="x1", phase="Running", annotations={names.JOB_ID: "16"})
+    assert 17 not in reads(story, NOW)
+
+
 # --- renamed jobs -----------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import CancelJob, Outcome, PollNodes, ReadJob, RestoreKeys, SetPodCondition, UpdateJob
-from scheduler.events import NodeSeen, SlurmNodesPolled
+from scheduler.events import NodeSeen, OutageBegan, OutageEnded, Side, SlurmNodesPolled
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, JobSpec, Partition
@@ -138,6 +138,17 @@ def test_an_edit_that_slurm_may_take_later_is_sent_again_and_not_reported(refusa
     story.ended(update, Outcome.REFUSED, at=NOW + 3, **refusal)
     assert story.world.nodes_stale is (refusal["number"] == 2018), "Slurm's nodes are read again"
     assert {type(each) for each in story.decides(NOW + 4)} - {PollNodes} == {UpdateJob}
+
+
+def test_after_an_outage_a_job_is_read_before_it_is_changed() -> None:
+    """Slurm may have lost its state, and given the id to another job."""
+    story = queued()
+    story.sees(OutageBegan(Side.SLURM, NOW + 2, "It does not answer."), OutageEnded(Side.SLURM, NOW + 3))
+    story.sees(edited({"nice": "5"}))
+    acts = story.decides(NOW + 4)
+    assert [type(each) for each in acts if isinstance(each, UpdateJob | ReadJob)] == [ReadJob]
+    story.reads(job_of(TRAIN, 17, "PENDING"), at=NOW + 5)
+    assert [each.changes for each in story.acts(UpdateJob, NOW + 5)] == [{"nice"}]
 
 
 @pytest.mark.parametrize("refusal", [None, Refusal("NoAnswer", "The connection was lost.")])
@@ -304,6 +315,21 @@ def test_what_is_edited_on_all_pods_of_a_gang_is_changed_in_every_component() ->
         told.append((update.component_id, update.changes))
     assert told == [(17, {"comment"}), (18, {"comment"})]
     assert story.acts(UpdateJob, NOW + 60) == []
+
+
+def test_a_waiting_job_of_which_a_component_ended_is_cancelled() -> None:
+    story = two_components()
+    story.reads(components(story), at=NOW + 1)
+    story.polls({17: "PENDING", 18: "CANCELLED"}, at=NOW + 2)
+    assert [each.reason for each in story.acts(CancelJob, NOW + 2)] == ["a component of job 17 ended"]
+
+
+def test_a_gang_of_which_one_waiting_pod_is_resized_gets_another_job() -> None:
+    """Slurm cannot change how many tasks the components of a job have."""
+    story = two_components()
+    story.sees(replace(WORKERS[0], containers=pod(cpu=4000, gpu=1).containers))
+    [cancel] = story.acts(CancelJob, NOW + 2)
+    assert cancel.reason == "hpc/mpi has [1, 1, 1] pods by shape now, and had [1, 2]"
 
 
 def test_of_a_job_of_a_previous_process_the_nodes_of_every_component_are_compared() -> None:

@@ -132,6 +132,17 @@ def test_nothing_new_is_asked_for_before_the_pod_was_looked_at() -> None:
     assert len(asks(story, SETTLED + 1)) == 1
 
 
+def test_a_pod_is_not_looked_at_while_it_is_bound_once_more() -> None:
+    story = Story()
+    lost(story)
+    [again] = story.acts(BindPod, NOW + 12)
+    assert looks(story, SETTLED) == []
+    assert looks(story, SETTLED + 100) == []
+    story.ended(again, Outcome.UNKNOWN, at=SETTLED + 100)
+    assert looks(story, SETTLED + 100) == []
+    assert len(looks(story, SETTLED + 112)) + len(story.acts(BindPod, SETTLED + 112)) == 1
+
+
 def test_a_bind_that_did_happen_is_known_from_the_look_on() -> None:
     story = Story(nodes=ONE_NODE)
     lost(story)

@@ -322,10 +322,10 @@ def test_devices_that_slurm_does_not_count_are_reported_and_registering_again_is
 
 
 def test_a_partition_without_a_nodeset_of_that_feature_is_reported() -> None:
-    nodes = Nodes([labelled(partitions="gpu")], [in_slurm(partitions=("main",), features=(MARK, "gpu"))])
+    nodes = Nodes([labelled(partitions="main,gpu")], [in_slurm(partitions=("main",), features=(MARK, "gpu"))])
     [show] = nodes.looks()
     assert isinstance(show, SetNodeCondition)
-    assert show.condition == names.NODE_OUTSIDE
+    assert (show.status, show.condition) == (False, names.NODE_OUTSIDE)
     assert show.message.endswith(
         "not in partition gpu: slurm.conf needs NodeSet=NAME Feature=gpu, and NAME in Nodes= of that partition."
     )
@@ -757,6 +757,29 @@ def test_a_node_in_service_on_which_an_action_failed_says_why() -> None:
     [shown] = [each for each in nodes.looks(NOW + 2) if isinstance(each, SetNodeCondition)]
     assert (shown.status, shown.condition) == (False, names.NODE_REFUSED)
     assert "Slurm lets only its administrators change nodes" in shown.message
+
+
+def test_a_node_in_service_without_a_partition_shows_that() -> None:
+    [show] = Nodes([labelled()], [in_slurm(partitions=())]).looks()
+    assert isinstance(show, SetNodeCondition)
+    assert show.message == "In service in Slurm as x1; partitions: none."
+
+
+@pytest.mark.parametrize(
+    ("before", "turns"), [(None, True), (IN_SERVICE, True), (Condition(False, names.NODE_DOWN, "It is down."), False)]
+)
+def test_a_condition_gets_a_new_transition_time_only_if_its_status_changes(
+    before: Condition | None, turns: bool
+) -> None:
+    [show] = Nodes([labelled(in_slurm=before)], [in_slurm("x1", "DRAIN", "IDLE", reason="fan broken")]).looks()
+    assert isinstance(show, SetNodeCondition)
+    assert (show.status, show.turns) == (False, turns)
+
+
+def test_while_a_condition_is_being_removed_it_is_not_removed_again() -> None:
+    nodes = Nodes([node("x1", in_slurm=IN_SERVICE)])
+    assert [type(each) for each in nodes.looks()] == [UnmarkNode]
+    assert nodes.looks(NOW + 1, everything=True) == []
 
 
 def test_while_a_condition_is_being_written_it_is_not_written_again() -> None:

@@ -32,7 +32,7 @@ def test_a_pod_that_comes_in_an_outage_says_so_and_goes_on_by_itself() -> None:
     assert story.decides(NOW + 2) == [], "a hiccup is not a write on every waiting pod"
     [said] = story.decides(NOW + 4)
     assert isinstance(said, SetPodCondition)
-    assert said.condition == "SlurmUnavailable"
+    assert (said.condition, said.warning) == ("SlurmUnavailable", True)
     assert said.message == (
         "Slurm has not been usable since 00:17 UTC. The pod waits to be submitted. The admin sees why in /readyz."
     )

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import BindPod, NudgeScheduler, Outcome, ReadJob, SetPodCondition
+from scheduler.events import OutageBegan, OutageEnded, Side
 from scheduler.model.kubernetes import Condition
 from scheduler.model.slurm import Job
 from scheduler.rules.status import brief, nearest_start
@@ -61,6 +62,7 @@ def test_a_new_waiting_job_is_read_after_a_second_and_explained_in_words() -> No
         ),
         (waits(reason="JobHeldAdmin"), "(JobHeldAdmin: held by an administrator). Job"),
         (waits(starts=NOW - 5), "first in line). Job"),
+        (waits(starts=NOW + 1), "first in line). Job"),  # the time of the read
         (waits(starts=NOW + 86400 * 2), "expected start 1970-01-03 00:17 UTC. Job"),
     ],
 )
@@ -78,6 +80,7 @@ def test_a_job_that_slurm_has_not_looked_at_yet_is_reported_only_when_that_lasts
     assert said(story, waits(reason=reason), NOW + 1) == []
     [report] = [each for each in story.decides(NOW + 3.1) if isinstance(each, SetPodCondition)]
     assert "(None: not looked at yet). Job" in report.message
+    assert [said(story, waits(reason=same), NOW + 10) for same in ("", "None")] == [[], []]
 
 
 def test_a_condition_is_not_written_again_because_time_passes() -> None:
@@ -194,7 +197,11 @@ def test_a_restart_does_not_say_again_what_the_pod_says_already() -> None:
     story = Story()
     story.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", "nonsense")))
     queued(story)
-    [message] = said(story, waits(), NOW + 1)
+    story.reads(waits(), at=NOW + 1)
+    story.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", "nonsense")))
+    [report] = story.acts(SetPodCondition, NOW + 1)
+    assert report.event == names.SUBMITTED, "the pod did not name the job"
+    message = report.message
     next_life = Story()
     shown = replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", message))
     next_life.polls({17: "PENDING"}, at=NOW)
@@ -202,13 +209,25 @@ def test_a_restart_does_not_say_again_what_the_pod_says_already() -> None:
     assert said(next_life, waits(), NOW + 1) == []
 
 
-def test_the_reason_of_the_condition_may_be_set_for_autoscalers() -> None:
+@pytest.mark.parametrize(("configured", "shown"), [("", names.PENDING), ("Unschedulable", "Unschedulable")])
+def test_the_reason_of_the_condition_may_be_set_for_autoscalers(configured: str, shown: str) -> None:
     """Q3."""
-    story = Story(replace(CONFIG, pending_reason="Unschedulable"))
+    story = Story(replace(CONFIG, pending_reason=configured))
     queued(story)
-    story.reads(waits(), at=NOW + 1)
-    [report] = story.acts(SetPodCondition, NOW + 1)
-    assert report.condition == "Unschedulable"
+    [unread] = story.acts(SetPodCondition, NOW + 10)
+    story.reads(waits(), at=NOW + 15)
+    [read] = story.acts(SetPodCondition, NOW + 15)
+    assert (unread.condition, read.condition) == (shown, shown)
+
+
+def test_a_reason_of_the_condition_that_the_admin_has_set_anew_is_written_after_the_restart() -> None:
+    story = Story()
+    queued(story)
+    [message] = said(story, waits(), NOW + 1)
+    next_life = Story(replace(CONFIG, pending_reason="Unschedulable"))
+    next_life.sees(replace(TRAIN, scheduled=Condition(False, names.PENDING, message)))
+    next_life.polls({17: "PENDING"}, at=NOW)
+    assert said(next_life, waits(), NOW + 1) == [message]
 
 
 def test_a_grant_is_seen_by_the_poll_read_and_bound() -> None:
@@ -325,6 +344,14 @@ def test_a_begin_time_of_a_job_of_a_previous_process_is_what_slurm_shows() -> No
     assert len(story.acts(NudgeScheduler, NOW + 101)) == 1
 
 
+def test_an_expected_start_is_no_begin_time() -> None:
+    story = Story()
+    story.sees(LATER)
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(replace(job_of(LATER, 17, "PENDING"), reason="Priority", starts=NOW + 100), at=NOW)
+    assert story.acts(NudgeScheduler, NOW + 101) == []
+
+
 def test_a_begin_time_waits_for_the_last_nudge_to_be_a_second_ago() -> None:
     story = begins_in_an_hour()
     story.polls({17: "PENDING", 18: "RUNNING"}, at=DUE)
@@ -414,6 +441,8 @@ def test_a_held_job_is_reported_and_followed() -> None:
     [
         ("Waiting (Priority); expected start 2026-11-24 07:30 UTC on x1. Job 4", 1_795_505_400.0),
         ("Waiting (Priority); expected start 07:30 UTC. Job 4", 1_795_505_400.0),
+        ("Waiting (Priority); expected start 2026-11-27 07:30 UTC. Job 4", 1_795_764_600.0),
+        ("Waiting (Priority); expected start 23:00 UTC. Job 4", 1_795_474_800.0),  # yesterday is nearer
         ("Waiting (Priority). Job 4", None),
         ("Waiting (Priority); expected start 2026-99-99 07:30 UTC. Job 4", None),
         ("Waiting (Priority); expected start 27:30 UTC. Job 4", None),
@@ -424,6 +453,28 @@ def test_the_start_that_a_condition_shows_is_read_back_also_if_another_client_wr
 ) -> None:
     now = 1_795_500_000.0
     assert nearest_start(message, now + 5000, now) == start
+
+
+def test_a_note_about_an_edit_is_shown_before_slurm_has_looked_at_the_job() -> None:
+    story = Story()
+    queued(story)
+    story.sees(replace(TRAIN, annotations={names.PREFIX + "exclusive": "true"}))
+    [message] = said(story, waits(reason="None"), NOW + 1)
+    assert "(None: not looked at yet). Job" in message
+    assert "Slurm cannot change slurm-bridge/exclusive of a waiting job" in message
+
+
+def test_while_slurm_is_away_or_its_jobs_were_not_read_since_it_is_not_asked_to_look_at_its_queue() -> None:
+    story = Story()
+    story.polls({5: "RUNNING"}, at=NOW - 1)
+    queued(story)
+    story.polls({17: "PENDING"}, at=NOW + 2)
+    story.sees(OutageBegan(Side.SLURM, NOW + 2, "slurmrestd does not answer."))
+    assert story.acts(NudgeScheduler, NOW + 2) == []
+    story.sees(OutageEnded(Side.SLURM, NOW + 3))
+    assert story.acts(NudgeScheduler, NOW + 3) == []
+    story.reads(waits(), at=NOW + 4)
+    assert [each.job_id for each in story.acts(NudgeScheduler, NOW + 4)] == [17]
 
 
 # --- before the job is read -----------------------------------------------------------------------------------------------
@@ -484,6 +535,28 @@ def test_what_a_previous_process_read_of_the_job_stays_until_the_job_is_read_aga
     )
     for second in range(30):
         assert said_at(story, NOW + second) == []
+
+
+def test_before_the_job_is_read_a_note_about_an_edit_comes_and_goes_with_the_edit() -> None:
+    """A previous process had read the job, so the pod's status stays as long as there is no note."""
+    shown = replace(TRAIN, scheduled=Condition(False, names.PENDING, "Waiting. Job 17, as of 08:00 UTC."))
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.sees(shown)
+    assert said_at(story, NOW + 15) == []
+    story.sees(replace(shown, annotations={names.PREFIX + "exclusive": "true"}))
+    [(message, event)] = said_at(story, NOW + 20)
+    assert message.startswith("Waiting in Slurm partition main as job 17. Slurm cannot change ")
+    assert event == names.PENDING
+    story.sees(shown)
+    assert said_at(story, NOW + 30) == [(UNREAD, names.PENDING)]
+
+
+def test_a_pod_whose_job_is_not_read_names_the_partition_of_its_job() -> None:
+    story = Story()
+    story.queues(pod("train", says={"partition": "gpu"}), 17, at=NOW)
+    [(message, _)] = said_at(story, NOW + 10)
+    assert message.startswith("Waiting in Slurm partition gpu as job 17. ")
 
 
 def test_a_first_sentence_that_could_not_be_written_is_written_again() -> None:

@@ -42,7 +42,7 @@ def test_a_grant_that_lacks_a_gpu_is_released_and_reported() -> None:
     said, again = story.decides(NOW + 2)
     assert isinstance(said, SetPodCondition)
     assert isinstance(again, AllocateNow)
-    assert (said.condition, said.event) == ("SlurmGrantReleased", "SlurmGrantReleased")
+    assert (said.condition, said.event, said.warning) == ("SlurmGrantReleased", "SlurmGrantReleased", True)
     assert (
         said.message
         == "Slurm job 17 was released, and nodes are requested again: Slurm granted it without 2 gpu (1 on x1)."

@@ -21,12 +21,14 @@ from scheduler.actions import (
     SetJobCondition,
     SetPodCondition,
 )
-from scheduler.events import OutageBegan, OwnerRead, PodsListed, Scope, Side
+from scheduler.events import OutageBegan, OutageEnded, OwnerRead, PodsListed, Scope, Side
 from scheduler.model import kubelet
 from scheduler.model.kubernetes import Condition, Owner, Pod, PodPhase
 from scheduler.rules.deadlines import lead_of, signal_s
 from scheduler.rules.running import _asked_for
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
+from tests.unit.scheduler.test_gangs import member
+from tests.unit.scheduler.test_gangs import runs as gang_runs
 
 NOW = START + 20
 ENDS = NOW + 3600
@@ -236,6 +238,38 @@ def test_while_slurm_is_away_no_state_of_a_job_is_shown() -> None:
     assert story.decides(NOW + 3) == []
 
 
+def test_a_pod_is_visited_for_its_owners_only_if_it_has_owners_that_are_not_read() -> None:
+    story = Story(ALONE)
+    runs(story, TRAIN, ends=NOW + 90_000, time_limit_min=1500)
+    story.decides(NOW + 2)
+    assert story.world.wakes == {key_of(TRAIN): NOW + 90_000 - 120}
+
+
+def test_after_an_outage_a_job_is_read_again_before_its_end_is_prepared() -> None:
+    """Slurm may have given the id to another job."""
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    told(story, shown, at=ENDS - 115)
+    story.polls({17: "RUNNING"}, at=ENDS - 113)
+    story.sees(OutageBegan(Side.SLURM, ENDS - 112, "gone"), OutageEnded(Side.SLURM, ENDS - 111))
+    acts = looks_and_learns(story, shown, at=ENDS - 110)
+    assert [type(each) for each in acts] == [SetJobCondition, SetDeadline]
+
+
+def test_a_pod_that_another_client_bound_beside_its_gang_gets_no_deadline() -> None:
+    """It does not run for the job of the gang."""
+    story = Story(ALONE)
+    ring = [member(number, 2) for number in range(2)]
+    shown = gang_runs(story, ring, ("x1", 1), ("x2", 1), at=NOW)
+    gone, stays = sorted(shown, key=lambda each: each.node == "x1")
+    job = replace(job_of(TRAIN, 17, nodes="x[1-2]"), name=story.world.placeholders[17].name)
+    story.loses(gone, NOW + 2)
+    story.sees(replace(member(2, 2), node="x2", started=NOW, phase=PodPhase.RUNNING))
+    story.sees(replace(stays, started=NOW, bound_at=NOW))
+    story.reads(replace(job, starts=NOW, ends=ENDS, time_limit_min=60), at=ENDS - 115)
+    assert [each.name for each in story.acts(SetDeadline, ENDS - 110)] == [stays.name]
+
+
 # --- services move (S4b) ------------------------------------------------------------------------------------------
 
 
@@ -394,12 +428,33 @@ def test_a_job_that_is_suspended_before_its_pod_is_bound_waits_to_be_resumed() -
     assert len(story.acts(BindPod, NOW + 10)) == 1
 
 
-def test_a_status_of_a_previous_process_is_not_written_again() -> None:
+@pytest.mark.parametrize(("before", "writes"), [(names.SUSPENDED, []), (names.RUNS, [names.SUSPENDED])])
+def test_a_status_of_a_previous_process_is_not_written_again(before: str, writes: list[str]) -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(replace(shown, job_condition=Condition(False, before, "…")))
+    story.polls({17: "SUSPENDED"}, at=NOW + 2)
+    assert [reason for reason, _, _ in said(story.decides(NOW + 2))] == writes
+
+
+def test_a_status_of_a_previous_process_is_not_written_again_because_its_time_has_no_date_today() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(
+        replace(shown, job_condition=Condition(True, names.RUNS, "Slurm job 17 runs until 1970-01-01 01:17:00 UTC."))
+    )
+    assert story.decides(NOW + 2) == []
+
+
+def test_a_job_that_is_suspended_once_more_before_the_watch_shows_that_it_ran_is_shown_suspended() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
     story.sees(replace(shown, job_condition=Condition(False, names.SUSPENDED, "…")))
-    story.polls({17: "SUSPENDED"}, at=NOW + 2)
-    assert story.decides(NOW + 2) == []
+    [resumed] = story.decides(NOW + 2)
+    assert said([resumed]) == [("SlurmJobRuns", True, "Slurm job 17 runs until 01:17:00 UTC.")]
+    story.ended(resumed, at=NOW + 2)
+    story.polls({17: "SUSPENDED"}, at=NOW + 10)
+    assert [reason for reason, _, _ in said(story.decides(NOW + 10))] == [names.SUSPENDED]
 
 
 def test_a_condition_that_could_not_be_written_is_written_later() -> None:
@@ -502,9 +557,19 @@ def test_a_pod_that_is_ended_because_it_does_not_start_shows_nothing_else() -> N
 def test_a_pod_that_fails_later_shows_since_when_it_is_bound() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
+    story.polls({17: "RUNNING"}, at=NOW + 120)
     story.sees(replace(shown, **(STUCK | {"waits_since": NOW + 120})))
+    assert story.decides(NOW + 179) == []
     [(_, _, message)] = said(story.decides(NOW + 180))
     assert message.startswith("Bound for Slurm job 17 since 00:17 UTC, and not started")
+
+
+@pytest.mark.parametrize("unknown", [STUCK | {"waits_since": None}, {"phase": PodPhase.PENDING, "bound_at": None}])
+def test_a_pod_of_which_it_is_not_known_since_when_it_waits_shows_nothing(unknown: dict[str, Any]) -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(replace(shown, **({"started": None} | unknown)))
+    assert story.decides(NOW + 700) == []
 
 
 @pytest.mark.parametrize(
@@ -547,7 +612,9 @@ def test_a_crash_loop_is_reported_and_counted_and_nothing_is_ended() -> None:
         story.sees(replace(shown, crashes=LOOPS))
         assert story.decides(NOW + second + 10) == []
     story.sees(shown, replace(shown, crashes=LOOPS))
-    assert story.decides(NOW + 640) == [say], "the same event, which is counted"
+    assert story.decides(NOW + 629) == []
+    story.sees(shown, replace(shown, crashes=LOOPS))
+    assert story.decides(NOW + 630) == [say], "the same event, which is counted"
 
 
 def test_a_crash_loop_is_over_when_there_was_none_for_long() -> None:

@@ -126,6 +126,25 @@ def test_a_gang_whose_member_is_replaced_while_its_node_is_silent_is_restarted()
     assert cancel.job_id == 17
 
 
+def test_a_gang_of_which_one_pod_is_deleted_on_a_silent_node_keeps_its_job_while_nobody_waits_for_the_place() -> None:
+    story = Story()
+    shown = gang_runs(story, ring(2), ("x1", 1), ("x2", 1))
+    lost = next(each for each in shown if each.node == "x1")
+    story.sees(NodeSeen(SILENT), replace(lost, deleting_at=NOW + 25))
+    assert [cancels(story, NOW + at) for at in (30, 310, 900)] == [[], [], []]
+
+
+def test_a_gang_whose_member_is_replaced_keeps_its_job_if_no_pod_is_deleted_on_the_silent_node() -> None:
+    story = Story()
+    pods = ring(2)
+    shown = gang_runs(story, pods, ("x1", 1), ("x2", 1))
+    gone = next(each for each in shown if each.node == "x2")
+    story.sees(NodeSeen(SILENT))
+    story.loses(replace(gone, phase=PodPhase.FAILED), NOW + 25)
+    story.sees(replace(gone, uid="new", node="", annotations=pods[0].annotations, phase=PodPhase.PENDING))
+    assert [cancels(story, NOW + at) for at in (30, 310, 900)] == [[], [], []]
+
+
 # --- a gang whose member is on a node that stays silent ---------------------------------------------------------------
 
 

@@ -6,12 +6,13 @@ import itertools
 
 import pytest
 
-from scheduler.actions import NudgeScheduler, Outcome, ReadJob, SetPodCondition, SubmitJob
-from scheduler.events import JobsPolled
+from scheduler.actions import AllocateNow, NudgeScheduler, Outcome, ReadJob, SetPodCondition, SubmitJob
+from scheduler.events import JobsPolled, OutageBegan, Side
 from scheduler.model.slurm import Job
+from scheduler.names import PREFIX
 from scheduler.rules.periodic import FRONT
 from scheduler.state.token_buckets import FairQueue, TokenBucket
-from tests.builders import CONFIG, START, Story, job_of, pod, without
+from tests.builders import CONFIG, START, Story, job_of, key_of, pod, without
 
 NOW = START + 20
 
@@ -133,6 +134,64 @@ def test_unknown_ids_are_read_many_at_start_and_five_a_second_later() -> None:
                 count += 1
         counts.append(count)
     assert counts == [5, 5, 5, 5]
+
+
+def test_a_new_id_is_read_at_the_high_rate_only_soon_after_the_start_or_while_a_job_is_searched() -> None:
+    story = Story()
+    scanned_at = START + CONFIG.tuning.scan_s
+    story.polls({41: "RUNNING"}, at=scanned_at - 0.1)
+    assert [read.bucket for read in story.acts(ReadJob, scanned_at - 0.1)] == ["scan"]
+    story.polls({41: "RUNNING", 42: "RUNNING"}, at=scanned_at)
+    assert [read.bucket for read in story.acts(ReadJob, scanned_at)] == ["unknown"]
+    story.sees(pod("train"))
+    [asked] = [each for each in story.decides(NOW) if isinstance(each, AllocateNow | SubmitJob)]
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 1)
+    story.polls({41: "RUNNING", 42: "RUNNING", 43: "RUNNING"}, at=NOW + 2)
+    assert [read.bucket for read in story.acts(ReadJob, NOW + 2)] == ["scan"]
+
+
+def test_a_read_that_failed_is_repeated_at_its_time_and_not_while_slurm_is_away() -> None:
+    story = Story()
+    story.polls({41: "RUNNING"}, at=NOW)
+    failures, at = 0, NOW
+    while 41 not in story.world.reads_postponed:
+        [read] = story.acts(ReadJob, at)
+        story.ended(read, Outcome.REFUSED, at=at, number=9001)
+        assert story.acts(ReadJob, at) == []
+        failures, at = failures + 1, story.world.next_read_at(41)
+    assert failures > 1
+    story.sees(OutageBegan(Side.SLURM, at - 1, "slurmrestd does not answer."))
+    assert story.acts(ReadJob, at) == []
+
+
+def test_the_job_of_a_running_pod_is_not_read_once_more_for_another_pod_that_names_it() -> None:
+    story = Story()
+    train = story.runs(pod("train"), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.reads(job_of(train, 17), at=NOW + 1)
+    story.sees(story.bound(pod("copy"), 17))
+    keys = []
+    for at in range(2, 200):
+        for read in story.acts(ReadJob, NOW + at):
+            story.reads(job_of(train, 17), at=NOW + at)
+            story.ended(read, at=NOW + at)
+            keys += [read.key] if read.bucket == "running" else []
+    assert set(keys) == {key_of(train)}
+
+
+def test_of_the_pods_that_show_one_status_those_that_show_none_come_first() -> None:
+    story = Story(without(CONFIG, pod_conditions=1))
+    ring = [pod(f"w-{n}", labels={f"{PREFIX}gang": "ring"}, says={"gang-size": "3"}) for n in range(2)]
+    story.sees(ring[0])
+    [first] = story.acts(SetPodCondition, NOW)
+    story.ended(first, at=NOW)
+    story.sees(ring[1])
+    told = []
+    for at in (NOW + 10, NOW + 11):
+        [each] = story.acts(SetPodCondition, at)
+        story.ended(each, at=at)
+        told.append(each.name)
+    assert told == ["w-1", "w-0"]
 
 
 def test_a_nudge_comes_at_most_once_a_second() -> None:

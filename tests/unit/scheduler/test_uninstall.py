@@ -37,7 +37,8 @@ from scheduler.events import (
     SlurmNodesPolled,
     Unread,
 )
-from scheduler.model.kubernetes import Condition, Namespace, PodPhase, Undecoded
+from scheduler.model.kubernetes import Condition, Namespace, Pod, PodPhase, Undecoded
+from scheduler.model.slurm import Job
 from scheduler.rules import uninstall
 from scheduler.rules.node_condition import LEAVES
 from scheduler.rules.reconcile_nodes import CORDONED
@@ -71,6 +72,27 @@ def waiting(story: Story, what: Any = TRAIN, job: int = 17) -> None:
     story.polls({job: "PENDING"}, at=START + 0.1)
     story.sees(what)
     story.reads(job_of(what, job, "PENDING"), at=START + 0.2)
+
+
+RING: dict[str, Any] = {"labels": {names.PREFIX + names.GANG: "ring"}, "says": {"gang-size": "2"}}
+
+
+def ring(number: int) -> Pod:
+    """A pod of a gang of two."""
+    return pod(f"ring-{number}", created=START - 60, **RING)
+
+
+def job_of_ring(story: Story, *states: str) -> Job:
+    key = story.world.key_of_pod[ring(0).uid]
+    return replace(job_of(ring(0), 17, *states), name=names.job_name("hpc/ring", CLUSTER, key))
+
+
+def running_ring(story: Story, *waiting: Pod) -> Pod:
+    """The first pod runs for job 17 of a previous process, which is read; the others wait."""
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(shown := story.bound(ring(0), 17), *waiting)
+    story.reads(job_of_ring(story), at=START + 0.2, granted=grant(17, cpus=2, memory=200))
+    return shown
 
 
 def left(story: Story, at: float = NOW) -> list[str]:
@@ -134,22 +156,18 @@ def test_a_job_that_slurm_forgot_is_left_no_more_once_two_lists_lack_it() -> Non
 
 
 def test_a_grant_is_not_released_while_the_answer_to_a_bind_is_lost() -> None:
-    """The pod may be on its node already; the other member of its gang is gone."""
-    ring: dict[str, Any] = {"labels": {names.PREFIX + names.GANG: "ring"}, "says": {"gang-size": "2"}}
-    one, other = (pod(f"ring-{number}", created=START - 60, **ring) for number in range(2))
+    """The pod may be on its node already; the other member of its gang is gone, and is replaced."""
     story = met()
-    story.polls({17: "RUNNING"}, at=START + 0.1)
-    shown = story.bound(one, 17)
-    story.sees(shown, other)
-    [workload] = story.world.workloads.values()
-    name = job_of(one, 17).name.rsplit(".", 1)[0] + "." + workload.key
-    story.reads(replace(job_of(one, 17), name=name), at=START + 0.2, granted=grant(17, cpus=2, memory=200))
+    other, replacement = ring(1), ring(2)
+    shown = running_ring(story, other)
     [bind] = story.acts(BindPod, NOW)
     story.loses(shown, NOW + 1)
+    story.sees(replacement)
     assert story.acts(CancelJob, NOW + 1) == [], "the bind is under way"
     story.ended(bind, Outcome.UNKNOWN, at=NOW + 2)
     assert story.acts(CancelJob, NOW + 2) == []
-    story.loses(other, NOW + 3)
+    for each in (other, replacement):
+        story.loses(each, NOW + 3)
     assert [each.job_id for each in story.acts(CancelJob, NOW + 60)] == [17]
 
 
@@ -171,29 +189,17 @@ def test_a_job_whose_pods_are_gone_is_ended() -> None:
 
 
 def test_members_of_an_incomplete_gang_get_a_status_too() -> None:
-    gang: dict[str, Any] = {"labels": {names.PREFIX + names.GANG: "ring"}, "says": {"gang-size": "2"}}
     story = met()
-    story.sees(pod("ring-0", **gang))
+    story.sees(ring(0))
     [said] = story.acts(SetPodCondition, NOW)
     assert said.condition == names.LEAVING
 
 
 def test_a_gang_of_which_some_are_bound_is_bound_as_a_whole_and_nothing_new_is_asked() -> None:
-    gang: dict[str, Any] = {
-        "labels": {names.PREFIX + names.GANG: "ring"},
-        "says": {"gang-size": "2"},
-        "created": START - 60,
-    }
-    one, other = pod("ring-0", **gang), pod("ring-1", **gang)
     story = met()
-    story.polls({17: "RUNNING"}, at=START + 0.1)
-    story.sees(story.bound(one, 17), other)
-    [workload] = story.world.workloads.values()
-    job = job_of(one, 17)
-    name = job.name.rsplit(".", 1)[0] + "." + workload.key
-    story.reads(replace(job, name=name), at=START + 0.2, granted=grant(17, cpus=2, memory=200))
-    assert story.acts(CancelJob, NOW) == []
-    assert [each.name for each in story.acts(BindPod, NOW + 1)] in (["ring-1"], [])
+    running_ring(story, ring(1))
+    assert [each.name for each in story.decides(NOW) if isinstance(each, BindPod | CancelJob)] == ["ring-1"]
+    assert left(story) == ["wait until pod hpc/ring-0 on node x1 ends (Slurm job 17)"]
 
 
 # --- pods that run --------------------------------------------------------------------------------------------------
@@ -249,15 +255,8 @@ def test_a_pod_whose_job_may_have_been_renamed_is_waited_for_though_pods_are_to_
 
 def test_a_pod_that_another_client_bound_beside_a_member_of_its_gang_is_not_ended() -> None:
     """It does not run for the job of the gang."""
-    ring: dict[str, Any] = {"labels": {names.PREFIX + names.GANG: "ring"}, "says": {"gang-size": "2"}}
-    one, other = (pod(f"ring-{number}", created=START - 60, **ring) for number in range(2))
     story = met(END)
-    story.polls({17: "RUNNING"}, at=START + 0.1)
-    story.sees(story.bound(one, 17), other)
-    story.sees(replace(other, node="x2", phase=PodPhase.RUNNING))
-    [workload] = story.world.workloads.values()
-    name = job_of(one, 17).name.rsplit(".", 1)[0] + "." + workload.key
-    story.reads(replace(job_of(one, 17), name=name), at=START + 0.2, granted=grant(17, cpus=2, memory=200))
+    running_ring(story, ring(1), replace(ring(1), node="x2", phase=PodPhase.RUNNING))
     assert [each.name for each in story.acts(FailByDeadline, NOW)] == ["ring-0"]
 
 
@@ -406,16 +405,29 @@ def test_what_is_left_on_a_node_is_named(
     assert left(nodes) == [*remains, f"take {taint}the condition {names.IN_SLURM} from Kubernetes node x1"]
 
 
+def test_a_change_of_a_node_is_under_way_until_slurm_shows_it() -> None:
+    nodes = Nodes([labelled()], [in_slurm()], WAIT)
+    nodes.polls({}, at=NOW)
+    nodes.shows(in_slurm(), at=NOW)
+    [drain] = nodes.looks()
+    nodes.ended(drain, at=NOW + 1)
+    assert uninstall.waits_for(nodes.world, NOW + 1) == "1 changes are under way."
+    nodes.shows(drained(LEAVES), at=NOW + 2)
+    assert uninstall.waits_for(nodes.world, NOW + 2) == ""
+
+
 # --- when nothing is left --------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_concluded_before_the_quiet_period_is_over_and_both_were_read_once_more() -> None:
     story = met()
-    assert "requests of a bridge that ran before" in uninstall.waits_for(story.world, START + 1)
-    assert "once more" in uninstall.waits_for(story.world, NOW)
-    story.polls({}, at=NOW)
-    story.sees(SlurmNodesPolled((), PARTITIONS, NOW))
-    assert uninstall.waits_for(story.world, NOW) == ""
+    quiet = story.world.quiet_until()
+    assert "requests of a bridge that ran before" in uninstall.waits_for(story.world, quiet - 1)
+    assert "once more" in uninstall.waits_for(story.world, quiet)
+    story.polls({}, at=quiet)
+    assert "once more" in uninstall.waits_for(story.world, quiet)
+    story.sees(SlurmNodesPolled((), PARTITIONS, quiet))
+    assert uninstall.waits_for(story.world, quiet) == ""
     story.polls({9: "PENDING"}, at=NOW + 1)
     assert "9" in uninstall.waits_for(story.world, NOW + 1)
     story.sees(OutageBegan(Side.SLURM, NOW + 2, "slurmctld does not answer."))
@@ -447,6 +459,8 @@ def test_changes_that_are_under_way_are_waited_for_and_reads_are_not() -> None:
 
 def test_before_both_clusters_were_read_it_is_not_known_what_is_left() -> None:
     world = new_world(WAIT, started=START)
+    assert "the list of" in uninstall.waits_for(world, NOW)
+    world.node_state.polled = NOW
     assert "the list of" in uninstall.waits_for(world, NOW)
     story = met()
     story.world.node_state.polled = float("-inf")
@@ -506,6 +520,19 @@ def test_while_many_jobs_are_missing_an_admin_decides_first() -> None:
     )
 
 
+def test_while_many_jobs_are_missing_that_only_pods_show_an_admin_decides_first() -> None:
+    """X6."""
+    story = met()
+    story.polls({}, at=START + 0.1)
+    for number in range(12):
+        story.sees(story.bound(pod(f"p{number}", created=START - 60), 100 + number))
+    story.polls({}, at=NOW)
+    assert uninstall.waits_for(story.world, NOW) == (
+        "Slurm does not list 12 jobs that pods from before the start of the bridge show: "
+        "no pod is ended for it. If they are gone: slurm-bridge release."
+    )
+
+
 def test_what_is_in_flight_for_a_pod_is_still_to_be_finished() -> None:
     story = Story(CONFIG)
     story.sees(TRAIN)
@@ -531,26 +558,103 @@ def test_a_pod_whose_job_is_over_is_to_be_ended_unless_its_namespace_is_not_mana
 
 def test_a_gang_that_gathers_in_a_namespace_that_is_not_managed_gets_no_status() -> None:
     story = met()
-    member = replace(
-        TRAIN, labels={names.PREFIX + names.GANG: "ring"}, annotations={names.PREFIX + names.GANG_SIZE: "2"}
-    )
-    story.sees(NamespaceSeen(Namespace("hpc", "1")), member)
+    story.sees(NamespaceSeen(Namespace("hpc", "1")), ring(0))
     assert names.LEAVING not in {each.condition for each in story.acts(SetPodCondition, NOW)}
     assert left(story) == []
 
 
 def test_of_a_gang_that_is_ended_the_pods_that_are_not_bound_yet_are_left_alone() -> None:
-    labels, says = {names.PREFIX + names.GANG: "ring"}, {"gang-size": "2"}
-    first, second = (pod(f"w-{n}", labels=labels, says=says, created=START - 60) for n in range(2))
     story = met(END)
-    story.sees(first, second)
-    [key] = story.world.workloads
-    job = replace(job_of(first, 17), name=names.job_name("hpc/ring", CLUSTER, key), tasks=2)
-    story.polls({17: "RUNNING"}, at=START + 0.1)
-    story.sees(story.bound(first, 17))
-    story.reads(job, at=START + 0.2, granted=grant(17, cpus=2, memory=200))
+    running_ring(story, ring(1))
     ended = [each for each in story.decides(NOW) if isinstance(each, DeletePod | FailByDeadline)]
-    assert [each.name for each in ended] == ["w-0"]
+    assert [each.name for each in ended] == ["ring-0"]
+
+
+# --- which jobs are still to be ended ---------------------------------------------------------------------------------
+
+
+def test_of_a_pod_that_names_the_job_of_another_pod_only_the_status_is_left() -> None:
+    story = met()
+    running(story)
+    story.sees(replace(story.bound(pod("copy", created=START - 60), 17), node="", phase=PodPhase.PENDING))
+    story.sees(story.bound(pod("liar", created=START - 60), 17))
+    assert [each for each in left(story) if "Slurm job 17" in each] == [
+        "wait until pod hpc/train on node x1 ends (Slurm job 17)"
+    ]
+
+
+def test_a_job_that_only_an_ended_pod_names_is_left_until_a_read_shows_that_it_is_gone() -> None:
+    story = met()
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    shown = story.bound(TRAIN, 17)
+    story.sees(shown)
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    assert left(story) == ["end Slurm job 17 of hpc/train"]
+    story.sees(shown)
+    story.reads(None, job_id=17, at=START + 0.2)
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    assert left(story) == []
+
+
+def test_a_waiting_job_that_one_read_does_not_find_is_still_to_be_ended() -> None:
+    story = met()
+    waiting(story)
+    story.reads(None, job_id=17, at=NOW)
+    assert "end Slurm job 17 of hpc/train" in left(story)
+
+
+def test_a_pod_that_another_client_bound_is_waited_for_beside_the_job_that_waits_for_it() -> None:
+    story = met()
+    waiting(story)
+    story.sees(replace(TRAIN, node="x1", phase=PodPhase.RUNNING))
+    assert left(story) == ["wait until pod hpc/train on node x1 ends (Slurm job 17)"]
+
+
+def test_a_pod_that_names_a_job_of_another_name_is_ended_with_the_own_job_that_holds_its_node() -> None:
+    story = met(END)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=START + 0.1)
+    story.sees(story.bound(TRAIN, 17))
+    story.reads(job_of(TRAIN, 18), at=START + 0.2, granted=grant(18))
+    story.reads(replace(job_of(TRAIN, 17), name="pretty"), at=START + 0.3)
+    assert left(story) == ["end pod hpc/train on node x1 (Slurm job 18)"]
+
+
+def test_of_a_gang_that_waits_for_members_no_record_of_its_former_job_is_awaited() -> None:
+    story = Story(replace(WAIT, accounting=True))
+    shown = running_ring(story)
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED), ring(1))
+    story.polls({17: "COMPLETED"}, at=NOW)
+    story.reads(job_of_ring(story, "COMPLETED"), at=NOW)
+    assert left(story) == ["show on hpc/ring, which waits, that it gets no job any more"]
+
+
+def test_a_bind_that_is_under_way_is_to_be_finished_although_the_job_has_ended() -> None:
+    story = met()
+    shown = running_ring(story, ring(1))
+    [bind] = story.acts(BindPod, NOW)
+    story.loses(shown, NOW + 1)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    assert "finish what is under way for hpc/ring" in left(story)
+    story.ended(bind, Outcome.REFUSED, at=NOW + 2)
+    assert "finish what is under way for hpc/ring" not in left(story)
+
+
+def test_an_end_of_a_pod_that_failed_is_repeated_after_the_backoff() -> None:
+    story = met(END)
+    running(story)
+    [end] = story.acts(FailByDeadline, NOW)
+    story.ended(end, Outcome.REFUSED, at=NOW + 1)
+    assert story.acts(FailByDeadline, NOW + 1) == []
+    [again] = story.world.wakes.values()
+    assert len(story.acts(FailByDeadline, again)) == 1
+
+
+def test_what_ended_before_the_start_is_recorded_before_nothing_is_left() -> None:
+    """The previous process may not have recorded it."""
+    story = Story(replace(WAIT, accounting=True))
+    story.polls({17: "COMPLETED"}, at=START + 0.1)
+    story.sees(story.bound(TRAIN, 17, phase=PodPhase.SUCCEEDED))
+    assert left(story) == ["record in Slurm's accounting how hpc/train ended"]
 
 
 def test_a_bridge_that_stays_does_none_of_this() -> None:
