@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, CancelJob, DeletePod, FailByDeadline, Outcome, ReadJob
+from scheduler.actions import Action, AllocateNow, CancelJob, DeletePod, FailByDeadline, ObjectKind, Outcome, ReadJob
+from scheduler.apply.hinted_jobs import drop_hint, follow_if_renamed, is_depended_on, read_renamed_again, take_hint
 from scheduler.events import PodsListed, Scope
-from scheduler.model.kubernetes import Condition, Pod
+from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.slurm import Job
+from scheduler.state import quarantine
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.pod_records import Edited
+from scheduler.state.workload import Workload
 from tests.builders import CLUSTER, CONFIG, OF_A_BIND, START, Story, grant, job_of, key_of, pod, without
 
 NOW = START + 20
@@ -176,3 +181,209 @@ def test_a_pod_that_names_a_renamed_job_does_not_follow_a_job_of_its_own_name_on
     assert {each.job_id for each in done if isinstance(each, CancelJob)} == {18}
     over = replace(twin, states=frozenset({"CANCELLED"}))
     assert not [each for each in lives(story, {17: RENAMED, 18: over}, NOW + 10) if isinstance(each, ENDS)]
+
+
+# --- one hint, one read: the cases ------------------------------------------------------------------------------------
+
+
+KEY = key_of(TRAIN)
+SHOWS = replace(TRAIN, node="x1", started=START - 50, annotations={**OF_A_BIND, names.JOB_ID: "17"})
+
+
+def record(job_id: int = 17, key: str | None = None, *states: str, **fields: Any) -> Placeholder:
+    return Placeholder(job_id, key, "alice", frozenset(states or ("RUNNING",)), known_since=START, **fields)
+
+
+def running(**fields: Any) -> tuple[Story, Workload]:
+    """A pod of the first list that another process bound; it names no job yet."""
+    story = Story(pods=(replace(SHOWS, annotations={}),))
+    workload = story.world.workloads[KEY]
+    for name, value in fields.items():
+        setattr(workload, name, value)
+    return story, workload
+
+
+@pytest.mark.parametrize(
+    ("job", "others", "trace", "is_read"),
+    [
+        (record(), True, None, True),
+        (record(), False, None, False),
+        (record(), False, KEY, False),
+        (record(), False, key_of(pod("another")), True),
+        (record(17, KEY), True, None, False),
+        (record(17, None, "COMPLETED"), True, None, False),
+        (record(17, KEY, "COMPLETED"), True, None, False),
+    ],
+    ids=["two pods name it", "one pod", "bound for it", "bound for another", "proven", "over", "proven and over"],
+)
+def test_a_hinted_job_is_read_if_two_workloads_name_it_or_the_pod_was_bound_for_another_unless_enough_is_known(
+    job: Placeholder, others: bool, trace: str | None, is_read: bool
+) -> None:
+    story, workload = running()
+    story.world.placeholders[17] = replace(job, hinted_by={"other"} if others else set())
+    traced = {names.TRACEPARENT: names.traceparent(CLUSTER, trace)} if trace else {}
+    take_hint(story.world, workload, replace(SHOWS, annotations={**SHOWS.annotations, **traced}))
+    assert (17 in story.world.first_listed_at) is is_read
+    assert (workload.hint, workload.jobs) == (17, {17})
+
+
+@pytest.mark.parametrize(("jobs", "is_taken"), [(set[int](), True), ({20}, False)])
+def test_a_job_that_was_read_as_foreign_is_a_hint_only_if_the_own_job_of_the_pods_was_dropped(
+    jobs: set[int], is_taken: bool
+) -> None:
+    """Quarantine drops the facts about a workload's job; then what its pods show is all that is left."""
+    story, workload = running(bound_by_this_process=True, jobs=jobs)
+    story.world.placeholders |= {job_id: record(job_id, KEY) for job_id in jobs}
+    story.world.foreign.add(17)
+    take_hint(story.world, workload, SHOWS)
+    assert (17 in workload.jobs) is is_taken
+
+
+@pytest.mark.parametrize(
+    ("is_known", "finished", "is_taken"), [(True, True, True), (False, True, False), (False, False, True)]
+)
+def test_a_job_that_no_list_shows_is_a_hint_if_it_is_known_or_if_the_pod_runs(
+    is_known: bool, finished: bool, is_taken: bool
+) -> None:
+    story, workload = running()
+    if is_known:
+        story.world.placeholders[17] = record(17, KEY)
+    take_hint(story.world, workload, replace(SHOWS, phase=PodPhase.SUCCEEDED if finished else PodPhase.RUNNING))
+    assert (17 in workload.jobs) is is_taken
+
+
+@pytest.mark.parametrize(
+    ("fields", "jobs", "hint"),
+    [
+        ({}, set[int](), 16),
+        ({}, {20}, None),
+        ({"node": "x1"}, set[int](), None),
+        ({"node": "x1", "annotations": {names.JOB_ID: "17"}}, {20}, 17),
+    ],
+    ids=["a waiting pod", "a waiting pod with a job", "a bound pod that names no job", "a bound pod"],
+)
+def test_the_condition_of_a_pod_names_its_job_only_while_it_waits_and_has_no_job(
+    fields: dict[str, Any], jobs: set[int], hint: int | None
+) -> None:
+    waits = replace(TRAIN, scheduled=Condition(False, names.PENDING, "… Job 16, as of …"))
+    story, workload = running(jobs=jobs)
+    story.world.polled = None
+    story.world.placeholders |= {job_id: record(job_id, KEY) for job_id in jobs}
+    take_hint(story.world, workload, replace(waits, **fields))
+    assert workload.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("right", "bound_before", "is_taken"),
+    [
+        ({names.JOB_ID: "16"}, True, False),
+        ({names.JOB_ID: "16"}, False, True),
+        ({names.RANK: "0"}, True, True),
+        (None, True, True),
+    ],
+    ids=["the id was edited", "another process bound it", "the rank was edited", "nothing was edited"],
+)
+def test_an_id_that_another_client_wrote_over_the_id_of_the_bridges_bind_is_no_hint(
+    right: dict[str, str | None] | None, bound_before: bool, is_taken: bool
+) -> None:
+    story, workload = running()
+    workload.bound_by_bridge_before = {TRAIN.uid: None} if bound_before else {}
+    workload.edited = {} if right is None else {TRAIN.uid: Edited(right)}
+    take_hint(story.world, workload, SHOWS)
+    assert (17 in workload.jobs) is is_taken
+
+
+@pytest.mark.parametrize(
+    ("what", "hint", "is_followed"),
+    [
+        ({}, 17, True),
+        ({"strays": {TRAIN.uid: NOW}}, 17, False),
+        ({"annotations": {names.JOB_ID: "17"}}, 17, False),
+        ({"own": "RUNNING"}, 18, False),
+        ({"own": "PENDING"}, 17, True),
+        ({"own": "RUNNING", "on": "x2"}, 17, True),
+        ({"own": "RUNNING", "hint": 16}, 16, True),
+    ],
+    ids=[
+        "it may be theirs",
+        "another client bound the pod",
+        "only its id is shown",
+        "the own job holds their node",
+        "the own job waits",
+        "the own job is elsewhere",
+        "the pods name another job",
+    ],
+)
+def test_pods_follow_a_job_of_another_name_unless_the_job_of_their_own_name_holds_their_node(
+    what: dict[str, Any], hint: int, is_followed: bool
+) -> None:
+    story, workload = running(strays=what.get("strays", {}), hint=what.get("hint", 17), jobs={17})
+    workload.put(replace(SHOWS, **({"annotations": what["annotations"]} if "annotations" in what else {})))
+    job = story.world.placeholders[17] = record(17, None, hinted_by={KEY})
+    if "own" in what:
+        story.world.placeholders[18] = record(18, KEY, what["own"], grant=grant(18, what.get("on", "x1")))
+        workload.jobs.add(18)
+    assert follow_if_renamed(story.world, job, RENAMED) is is_followed
+    assert (workload.hint, job.followed_by) == (hint, {KEY} if is_followed else set())
+    assert not is_followed or KEY in job.hinted_by
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_kept"),
+    [
+        ({"hint": 17, "renamed": 17}, True),
+        ({"hint": 17, "renamed": None}, False),
+        ({"hint": 16, "renamed": 17}, False),
+        ({"hint": 17, "renamed": 17, "waits": True}, False),
+    ],
+    ids=["they run for it", "it was not read", "they name another job", "they wait"],
+)
+def test_a_job_that_is_not_the_pods_is_kept_only_if_they_run_and_name_it_and_may_have_renamed_it(
+    fields: dict[str, Any], is_kept: bool
+) -> None:
+    waits = fields.pop("waits", False)
+    story, workload = running(**fields, jobs={17})
+    if waits:
+        workload.put(TRAIN)
+    job = story.world.placeholders[17] = record(17, None, hinted_by={KEY})
+    drop_hint(story.world, job)
+    assert (17 in workload.jobs, KEY in job.hinted_by, workload.hint == 17) == (False, is_kept, is_kept)
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_a_job_of_a_workload_whose_facts_were_dropped_may_have_pods_that_run(is_dropped: bool) -> None:
+    story = Story(guarded=True)
+    story.sees(TRAIN)
+    job = record(17, KEY)
+    if is_dropped:
+        quarantine.put(story.world, ObjectKind.WORKLOAD, KEY, ValueError()).dropped = True
+    assert is_depended_on(story.world, job) is is_dropped
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_read"),
+    [
+        ({"hint": 17, "renamed": 17}, True),
+        ({"hint": 17, "renamed": 17, "jobs": {17}}, False),
+        ({"hint": 17, "renamed": None}, False),
+        ({"hint": None, "renamed": None}, False),
+    ],
+)
+def test_after_a_change_of_the_policy_a_renamed_job_that_no_workload_followed_is_read_again(
+    fields: dict[str, Any], is_read: bool
+) -> None:
+    story, workload = running(**fields)
+    if workload.jobs:
+        story.world.placeholders[17] = record(17, None, hinted_by={KEY})
+    read_renamed_again(story.world)
+    assert (17 in story.world.first_listed_at) is is_read
+    assert (17 in workload.jobs) is (is_read or bool(fields.get("jobs")))
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_listed_job_is_still_read_if_only_a_pod_that_came_since_the_start_names_it(is_old: bool) -> None:
+    story = Story(pods=(pod("another"),))
+    story.polls({17: "RUNNING"}, at=NOW)
+    assert 17 in story.world.first_listed_at
+    story.sees(SHOWS if is_old else replace(SHOWS, created=NOW))
+    assert (17 in story.world.first_listed_at) is not is_old
