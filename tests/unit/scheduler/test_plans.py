@@ -255,8 +255,8 @@ def test_an_action_that_cannot_be_noted_is_dropped_with_those_of_its_workload_al
     def fails(world: World, action: act.Action, at: float) -> None:
         raise Defect(action)
 
-    monkeypatch.setitem(plans._ON_PLANNED, act.NudgeScheduler, fails)  # type: ignore[arg-type]
-    monkeypatch.setitem(plans._ON_PLANNED, act.Reconfigure, fails)  # type: ignore[arg-type]
+    monkeypatch.setitem(plans._ON_PLANNED, act.NudgeScheduler, fails)
+    monkeypatch.setitem(plans._ON_PLANNED, act.Reconfigure, fails)
     story, other = Story(guarded=True), pod("other")
     story.sees(TRAIN, other)
     without_key, also = act.Reconfigure("why"), act.PollNodes("why")

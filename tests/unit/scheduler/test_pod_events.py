@@ -169,7 +169,7 @@ def test_of_a_pod_that_a_previous_process_saw_only_a_failure_that_this_process_s
     """The other facts have the times that Kubernetes gives."""
     story = Story()
     kept = {"node": "x1", "bound_at": 2.0, "started": 3.0, "waits": f"container main: {waits}", "waits_since": 4.0}
-    story.sees(replace(TRAIN, **kept, job_condition=shown))  # type: ignore[arg-type]
+    story.sees(replace(TRAIN, **kept, job_condition=shown))
     assert story.world.first_seen[TRAIN.uid] == FirstSeen(START, waits_since=4.0, stuck=START if is_new else None)
 
 
@@ -231,7 +231,7 @@ def test_a_pod_that_ends_before_it_started_still_shows_why_it_waited(
     """Kubelet stops showing the reason soon.  A pod with an exit code has started."""
     story = Story()
     shown = replace(story.runs(TRAIN, 17, at=NOW), phase=PodPhase.PENDING, waits=before)
-    story.sees(shown, replace(shown, **({"waits": "", "phase": PodPhase.FAILED} | ends)))  # type: ignore[arg-type]
+    story.sees(shown, replace(shown, **({"waits": "", "phase": PodPhase.FAILED} | ends)))
     assert story.world.workloads[key_of(TRAIN)].pods[TRAIN.uid].waits == why
 
 

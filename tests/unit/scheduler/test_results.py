@@ -7,6 +7,7 @@ become another pod's job, and a pod may go or be replaced.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,10 @@ from scheduler.actions import (
     FailByDeadline,
     FindJobs,
     Outcome,
+    Plan,
     ReadClaims,
     ReadJob,
+    ReadOwner,
     ReadPod,
     RecordEnd,
     RestoreKeys,
@@ -30,11 +33,26 @@ from scheduler.actions import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.events import ClaimsRead, JobRead, JobsPolled, OutageBegan, OutageEnded, Side, SlurmNodesPolled
-from scheduler.model.kubernetes import Claim, Pod, PodPhase
+from scheduler.apply.pod_results import workload_of
+from scheduler.events import (
+    ACCOUNTING_AWAY,
+    ClaimsRead,
+    JobRead,
+    JobsPolled,
+    OutageBegan,
+    OutageEnded,
+    Planned,
+    Side,
+    SlurmNodesPolled,
+)
+from scheduler.model.kubernetes import Claim, Pod, PodPhase, owner_key
+from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, JobSpec, Partition
+from scheduler.state.in_flight import InFlight
 from scheduler.state.phase import Phase
-from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, slurm_node
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
+from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, slurm_node
 
 NOW = START + 30
 OLD, RUN = pod("old"), pod("run", created=NOW)
@@ -376,3 +394,202 @@ def test_a_job_that_the_workload_does_not_await_any_more_is_its_job_nevertheless
     answered_late(story, SUBMISSION, Outcome.DONE, job_id=17)
     job = story.world.placeholders[17]
     assert (job.key, job.asked_for, story.world.phase_of[key_of(OLD)]) == (key_of(OLD), frozenset(), Phase.QUEUED)
+
+
+# --- what each answer leaves ------------------------------------------------------------------------------------------
+
+
+KEY = key_of(OLD)
+
+
+def having(job: Placeholder | None = None, **fields: Any) -> tuple[Story, Workload]:
+    story = Story(checked=False)
+    story.sees(OLD)
+    workload = story.world.workloads[KEY]
+    for name, value in fields.items():
+        setattr(workload, name, value)
+    if job is not None:
+        story.world.placeholders[job.id] = job
+        workload.jobs.add(job.id)
+    return story, workload
+
+
+def in_flight(story: Story, workload: Workload, action: Action) -> None:
+    """It was planned before this story: the pod's actions and the workload's action are noted."""
+    story.world.in_flight[id(action)] = action
+    story.world.under_way[action.limit_class] += 1
+    if isinstance(action, BindPod | DeletePod):
+        workload.pods_in_flight[action.uid] = InFlight(action, NOW)
+    else:
+        workload.in_flight = InFlight(action, NOW)
+
+
+def job(states: str = "RUNNING", key: str = KEY, **fields: Any) -> Placeholder:
+    return Placeholder(17, key, "alice", frozenset({states}), START, **fields)
+
+
+@pytest.mark.parametrize(("on", "is_kept"), [("", False), ("x2", False), ("x1", True)])
+def test_a_bind_that_was_refused_had_an_effect_only_if_the_pod_is_on_its_node(on: str, is_kept: bool) -> None:
+    """The watch may show the bind before the answer to a repeated call comes."""
+    story, workload = having()
+    bind = BindPod(KEY, OLD.uid, "hpc", "old", "x1", 17, {}, "why")
+    story.sees(Planned(Plan((bind,)), NOW))
+    if on:
+        workload.put(replace(OLD, node=on))
+    story.ended(bind, Outcome.REFUSED, at=NOW + 1, number=409)
+    assert (workload.unconfirmed_binds == {OLD.uid: bind}) is is_kept
+    assert (story.world.assumed == {OLD.uid: "x1"}) is is_kept
+
+
+@pytest.mark.parametrize(("hint", "left"), [(17, None), (16, 16)])
+def test_a_pod_that_was_bound_for_a_job_that_is_forgotten_names_no_job_until_the_watch_shows_it(
+    hint: int, left: int | None
+) -> None:
+    story, workload = having(hint=hint)
+    bind = BindPod(KEY, OLD.uid, "hpc", "old", "x1", 17, {}, "why")
+    story.sees(Planned(Plan((bind,)), NOW))
+    story.ended(bind, at=NOW + 1)
+    assert (workload.hint, workload.bound) == (left, {OLD.uid: "x1"})
+
+
+def test_a_status_that_could_not_be_written_does_not_reset_a_later_one() -> None:
+    story, workload = having()
+    first, second = (SetPodCondition(KEY, OLD.uid, "hpc", "old", "reason", message) for message in ("first", "second"))
+    story.sees(Planned(Plan((first,)), NOW), Planned(Plan((second,)), NOW + 1))
+    story.ended(first, Outcome.REFUSED, at=NOW + 2, number=409)
+    assert workload.last_status[OLD.uid].message == "second"
+    story.ended(second, Outcome.REFUSED, at=NOW + 3, number=409)
+    assert workload.last_status[OLD.uid].message == ""
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_only_a_read_of_an_owner_that_succeeded_is_newer_than_the_one_before(outcome: Outcome) -> None:
+    story, _ = having()
+    owner = owner_key("hpc", OWNER)
+    story.world.owner_read_at[owner] = NOW - 60
+    story.world.cannot_read[owner] = (NOW - 9, "before.")
+    story.ended(ReadOwner("hpc", OWNER, "why"), outcome, at=NOW + 1, began=NOW)
+    assert story.world.owner_read_at[owner] == (NOW if outcome is Outcome.DONE else NOW - 60)
+    after = {} if outcome is Outcome.DONE else {owner: (NOW - 9, "there was no answer.")}
+    assert story.world.cannot_read == after
+
+
+@pytest.mark.parametrize(
+    ("is_gone", "outcome"), [(False, Outcome.REFUSED), (True, Outcome.REFUSED), (False, Outcome.DONE)]
+)
+def test_a_refused_end_says_what_became_of_a_lost_answer_only_if_the_pod_is_gone(
+    is_gone: bool, outcome: Outcome
+) -> None:
+    story, workload = having()
+    end = DeletePod(KEY, "uid-gone" if is_gone else OLD.uid, "hpc", "old", "why")
+    in_flight(story, workload, end)
+    workload.unanswered[end.uid] = end
+    story.ended(end, outcome, at=NOW + 1, **({"number": 404} if outcome is Outcome.REFUSED else {}))
+    assert bool(workload.unanswered) is (outcome is Outcome.REFUSED and not is_gone)
+
+
+def test_an_end_of_a_pod_that_moved_to_another_workload_is_over_there() -> None:
+    """The containers run on for the grace of the pod; nothing is noted about a pod that is gone."""
+    story, workload = having()
+    end, of_gone = DeletePod("former", OLD.uid, "hpc", "old", "why"), DeletePod(KEY, "uid-gone", "hpc", "gone", "why")
+    for action in (end, of_gone):
+        in_flight(story, workload, action)
+        story.ended(action, at=NOW + 1)
+    assert list(workload.pods_in_flight) == [OLD.uid]
+    assert workload.pods_in_flight[OLD.uid].until is not None
+
+
+def test_a_pod_that_its_workload_does_not_have_belongs_to_none() -> None:
+    story, workload = having()
+    story.world.key_of_pod["uid-gone"] = KEY
+    assert workload_of(story.world, OLD.uid) is workload
+    assert workload_of(story.world, "uid-gone") is None
+
+
+@pytest.mark.parametrize(
+    ("known", "outcome", "left"),
+    [
+        (job(), Outcome.DONE, "CANCELLED"),
+        (job(read_began=NOW + 1), Outcome.DONE, "RUNNING"),
+        (job(read_began=NOW + 1, absent_first=NOW, absent_last=NOW), Outcome.DONE, "CANCELLED"),
+        (job("TIMEOUT", end_proven=True), Outcome.DONE, "TIMEOUT"),
+        (job(), Outcome.REFUSED, "RUNNING"),
+        (job(), Outcome.UNKNOWN, "RUNNING"),
+    ],
+    ids=["it ended", "a later read shows it alive", "it is missing", "it had ended", "refused", "unanswered"],
+)
+def test_what_the_answer_to_a_cancel_proves(known: Placeholder, outcome: Outcome, left: str) -> None:
+    known = replace(known)
+    story, workload = having(known)
+    cancel = CancelJob(KEY, 17, "old", "alice", "why")
+    in_flight(story, workload, cancel)
+    story.ended(cancel, outcome, at=NOW + 2, began=NOW)
+    assert known.states == {left}
+    assert known.known_since == (NOW + 2 if left == "CANCELLED" else START)
+    assert bool(workload.backoffs) is (outcome is not Outcome.DONE)
+    assert (known.cancel_until > NOW) is (outcome is Outcome.UNKNOWN)
+
+
+@pytest.mark.parametrize(("hint", "was_requeued"), [(17, True), (16, False)])
+def test_only_the_job_for_which_pods_run_was_requeued_when_it_is_cancelled_while_it_waits(
+    hint: int, was_requeued: bool
+) -> None:
+    waits = job("PENDING")
+    story, workload = having(waits, hint=hint)
+    workload.put_on(OLD.uid, "x1")
+    cancel = CancelJob(KEY, 17, "old", "alice", "why")
+    in_flight(story, workload, cancel)
+    story.ended(cancel, at=NOW + 1, began=NOW)
+    assert waits.requeued is was_requeued
+
+
+@pytest.mark.parametrize(
+    ("known", "foreign", "is_read"),
+    [(None, False, True), (job(), False, False), (job(key="other"), False, True), (None, True, False)],
+    ids=["not known", "its own", "of another pod", "of another user"],
+)
+def test_a_job_that_accounting_finds_is_read_unless_it_is_known_whose_it_is(
+    known: Placeholder | None, foreign: bool, is_read: bool
+) -> None:
+    story, workload = having(foreign_jobs=frozenset({17} if foreign else ()))
+    if known is not None:
+        story.world.placeholders[17] = replace(known)
+    find = FindJobs(KEY, "old", "why")
+    in_flight(story, workload, find)
+    story.ended(find, at=NOW + 1, found=(17,))
+    assert (17 in story.world.first_listed_at) is is_read
+
+
+AWAY = Refusal(names.REFUSED, "slurmdbd does not answer.", ACCOUNTING_AWAY)
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome", "refusal", "is_delayed"),
+    [
+        (ReadJob(17, "why", KEY), Outcome.DONE, None, False),
+        (ReadJob(17, "why", KEY), Outcome.UNREACHED, None, True),
+        (RecordEnd(KEY, 17, "alice", 0, "Succeeded", "why"), Outcome.REFUSED, AWAY, False),
+        (RecordEnd(KEY, 17, "alice", 0, "Succeeded", "why"), Outcome.REFUSED, replace(AWAY, number=2040), True),
+        (UpdateJob(KEY, 17, "alice", SPEC, frozenset({"nice"}), "why"), Outcome.DONE, None, False),
+        (UpdateJob(KEY, 17, "alice", SPEC, frozenset({"nice"}), "why"), Outcome.UNKNOWN, None, True),
+    ],
+)
+def test_only_a_failure_delays_the_next_attempt(
+    action: Action, outcome: Outcome, refusal: Refusal | None, is_delayed: bool
+) -> None:
+    """A record that waits for slurmdbd is written when slurmdbd is back."""
+    story, workload = having(job())
+    in_flight(story, workload, action)
+    story.ended(action, outcome, at=NOW + 1, refusal=refusal)
+    assert any(each.failures for each in workload.backoffs.values()) is is_delayed
+
+
+@pytest.mark.parametrize(("outcome", "counts"), [(Outcome.REFUSED, True), (Outcome.UNKNOWN, False)])
+def test_only_a_refused_update_is_not_repeated_before_something_changes(outcome: Outcome, counts: bool) -> None:
+    known = job(spec=SPEC)
+    story, workload = having(known)
+    update = UpdateJob(KEY, 17, "alice", replace(SPEC, nice=5), frozenset({"nice"}), "why")
+    in_flight(story, workload, update)
+    story.ended(update, outcome, at=NOW + 1, refusal=Refusal(names.REFUSED, "no", 2040))
+    assert (known.spec is not None and known.spec.nice) == (5 if counts else None)
+    assert (workload.refused is not None) is counts
