@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from scheduler.actions import CancelJob, FailByDeadline, NudgeScheduler, ReadJob
+from scheduler.apply import job_polls
 from scheduler.events import JobsPolled, Unread
 from scheduler.model.kubernetes import Pod
-from tests.builders import CONFIG, START, Story, grant, job_of, pod
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.world import World
+from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
+from tests.defects import Defect
 from tests.unit.scheduler.test_gangs import launched
 
 NOW = START + 20
@@ -126,3 +133,126 @@ def test_of_a_heterogeneous_job_many_ends_at_once_do_not_prove_its_end() -> None
     ended = {each.name for each in story.acts(FailByDeadline, NOW + 4)}
     assert ended
     assert not ended & {"w-0", "w-1", "w-2"}
+
+
+# --- what a list shows of one job -------------------------------------------------------------------------------------
+
+
+KEY = key_of(TRAIN)
+
+
+def having(*jobs: Placeholder) -> Story:
+    """The pod has these jobs, whose answers no list has shown yet."""
+    story = Story(checked=False)
+    story.sees(TRAIN)
+    for each in jobs:
+        story.world.placeholders[each.id] = each
+        story.world.workloads[KEY].jobs.add(each.id)
+        story.world.expected.add(each.id)
+    story.world.dirty.clear()
+    return story
+
+
+def job(states: str = "RUNNING", *, job_id: int = 17, since: float = START, **fields: Any) -> Placeholder:
+    return Placeholder(job_id, KEY, "alice", frozenset(states.split()), since, **fields)
+
+
+@pytest.mark.parametrize(
+    ("known", "foreign", "shown", "states", "is_visited"),
+    [
+        (job(), False, "CANCELLED", "CANCELLED", True),
+        (job(since=NOW), False, "CANCELLED", "RUNNING", False),
+        (job(), False, "RUNNING", "RUNNING", False),
+        (job(confirmed_gone=True), False, "RUNNING", "RUNNING", True),
+        (job(), True, "CANCELLED", "CANCELLED", True),
+        (job(denied=True), True, "CANCELLED", "RUNNING", True),
+    ],
+    ids=[
+        "it ended",
+        "the list is older",
+        "nothing changed",
+        "an admin said that it is gone",
+        "it was foreign",
+        "it is foreign",
+    ],
+)
+def test_a_list_changes_a_job_if_it_is_newer_and_shows_other_states_or_that_the_job_lives(
+    known: Placeholder, foreign: bool, shown: str, states: str, is_visited: bool
+) -> None:
+    known = replace(known)
+    story = having(known)
+    if foreign:
+        story.world.foreign.add(17)
+    story.polls({17: shown}, at=NOW)
+    assert known.states == {states}
+    assert (KEY in story.world.dirty) is is_visited
+    assert (known.confirmed_gone, known.absent) == (False, known.denied)
+
+
+@pytest.mark.parametrize(("since", "is_missing"), [(NOW, False), (NOW - 0.1, True)])
+def test_a_list_that_was_requested_before_the_job_was_known_does_not_lack_it(since: float, is_missing: bool) -> None:
+    known = job(since=since)
+    having(known).polls({}, at=NOW)
+    assert known.absent is is_missing
+
+
+def test_an_ended_job_that_ends_otherwise_frees_no_nodes_a_second_time() -> None:
+    story = having(job("CANCELLED COMPLETING", end_proven=True))
+    story.polls({17: "CANCELLED COMPLETING"}, at=NOW)
+    freed_at = story.world.freed_at
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    assert story.world.freed_at == freed_at
+
+
+def test_only_components_of_the_job_that_ended_are_left_over() -> None:
+    story = having()
+    story.polls(dict.fromkeys(range(17, 21), "RUNNING"), at=NOW)
+    story.world.first_listed_at.clear()
+    story.world.component_of = {18: 17, 20: 19}
+    story.polls({17: "CANCELLED"} | dict.fromkeys(range(18, 21), "RUNNING"), at=NOW + 1)
+    assert set(story.world.first_listed_at) == {18}
+
+
+@pytest.mark.parametrize(
+    ("fields", "trust_since", "is_proven"),
+    [
+        ({}, START, True),
+        ({}, START + 0.1, False),
+        ({"since": NOW}, START, False),
+        ({"since": NOW - 0.1}, START, True),
+        ({"denied": True}, START, False),
+    ],
+)
+def test_of_many_ends_at_once_a_list_proves_those_of_jobs_that_were_known_before_it_and_since_slurmctld_lost_its_state(
+    fields: dict[str, Any], trust_since: float, is_proven: bool
+) -> None:
+    jobs = [job("RUNNING", job_id=100 + number, **fields) for number in range(MANY)]
+    story = having(*jobs)
+    lives = {99: "RUNNING", **{each.id: "RUNNING" for each in jobs}}
+    story.world.polled = JobsPolled(NOW - 1, NOW - 1, {job_id: frozenset({"RUNNING"}) for job_id in lives})
+    story.world.states = story.world.polled.states
+    story.world.highest, story.world.trust_since = 200, trust_since
+    story.polls({99: "RUNNING", **{each.id: "CANCELLED" for each in jobs}}, at=NOW)
+    assert {each.end_proven for each in jobs} == {is_proven}
+
+
+def test_lists_after_the_first_ones_begin_no_search_for_jobs_of_former_users() -> None:
+    story = Story(pods=(pod("old", created=START - 60),))
+    story.polls({17: "RUNNING"}, at=NOW)
+    until = story.world.scan_until
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
+    assert story.world.scan_until == until
+
+
+def test_if_it_cannot_be_judged_how_many_jobs_are_missing_no_pod_ends_for_a_missing_job_since_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(world: World, at: float) -> None:
+        raise Defect(at)
+
+    story = Story(guarded=True)
+    monkeypatch.setattr(job_polls, "judge_absence", fails)
+    world = story.world
+    for at in (NOW, NOW + 1):
+        story.polls({}, at=at)
+        assert (world.held_back_since, world.claims_held_back_since) == (NOW, NOW)

@@ -18,10 +18,13 @@ from scheduler.actions import (
     SetJobCondition,
     SubmitJob,
 )
-from scheduler.events import PolicyChanged
+from scheduler.events import JobRead, PolicyChanged
 from scheduler.model.kubernetes import Condition
-from scheduler.model.slurm import Job
+from scheduler.model.slurm import SINGLETON, Job
 from scheduler.policy.rules import Policy, Rule, Tenant
+from scheduler.state.in_flight import JobSearch
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 from tests.builders import ALICE, START, Story, grant, job_of, key_of, pod
 from tests.unit.scheduler.test_gangs import ring
 
@@ -48,7 +51,7 @@ def answered(story: Story, job: Job, at: float, **answer: Any) -> None:
 
 @pytest.mark.parametrize(
     ("reason", "after_s", "soon"),
-    [("None", 1, True), ("", 1, True), ("None", 5, True), ("Priority", 1, False), ("None", 7, False)],
+    [("None", 1, True), ("", 1, True), ("None", 5, True), ("Priority", 1, False), ("None", 6, False)],
 )
 def test_a_new_job_that_slurm_has_not_considered_yet_is_read_again_after_a_second(
     reason: str, after_s: float, soon: bool
@@ -242,3 +245,183 @@ def test_where_a_grant_shows_that_slurm_does_not_count_memory_the_next_gang_says
     story.sees(*ring(4, memory=200_000))  # of 512,000 MiB
     [gang] = [each for each in story.decides(NOW + 2) if isinstance(each, AllocateNow | SubmitJob)]
     assert gang.spec.tasks_per_node == tasks_per_node
+
+
+# --- what one read changes --------------------------------------------------------------------------------------------
+
+
+KEY = key_of(TRAIN)
+
+
+def record(job_id: int, key: str | None = KEY, *states: str, **fields: Any) -> Placeholder:
+    given: dict[str, Any] = {"known_since": START} | fields
+    return Placeholder(job_id, key, "alice", frozenset(states or ("RUNNING",)), **given)
+
+
+def having(*jobs: Placeholder, is_bound: bool = False, **fields: Any) -> tuple[Story, Workload]:
+    """The pod has or shows these jobs."""
+    story = Story(checked=False)
+    story.sees(TRAIN)
+    workload = story.world.workloads[KEY]
+    if is_bound:
+        workload.put_on(TRAIN.uid, "x1")
+    for each in jobs:
+        story.world.placeholders[each.id] = each
+        workload.jobs.add(each.id)
+    for name, value in fields.items():
+        setattr(workload, name, value)
+    return story, workload
+
+
+LOST: dict[str, Any] = {"denied": True, "absent_first": NOW - 60, "absent_last": NOW}
+
+
+@pytest.mark.parametrize(
+    ("renamed", "hint", "lost", "states", "on", "then"),
+    [
+        (17, 17, 17, "RUNNING", "x1", 18),
+        (17, 17, 17, "RUNNING", "x2", 17),
+        (17, 17, 17, "PENDING", "x1", 17),
+        (None, 17, 17, "RUNNING", "x2", 18),
+        (None, 17, 17, "COMPLETED", "x2", 17),
+        (None, 17, None, "RUNNING", "x2", 17),
+        (None, None, None, "RUNNING", "x1", None),
+        (17, 16, 16, "RUNNING", "x2", 18),
+        (None, 16, 15, "RUNNING", "x2", 16),
+    ],
+    ids=[
+        "the job of their name holds the node of pods that name another",
+        "it is on another node",
+        "it waits",
+        "it replaced the lost job",
+        "it has ended",
+        "the job that they name lives",
+        "they name no job",
+        "they name another job than the renamed one",
+        "the lost job is not the one that they name",
+    ],
+)
+def test_for_which_job_pods_run_after_a_job_of_their_name_was_read(
+    renamed: int | None, hint: int | None, lost: int | None, states: str, on: str, then: int | None
+) -> None:
+    jobs = [record(each, **LOST) if each == lost else record(each) for each in {hint, 17} if each is not None]
+    story, workload = having(*jobs, is_bound=True, renamed=renamed, hint=hint)
+    if lost == 15:
+        workload.lost_job = record(15, **LOST)
+    nodes = "" if states == "PENDING" else on
+    story.reads(job_of(TRAIN, 18, states, nodes=nodes, submitted=NOW), at=NOW + 1, granted=grant(18, on))
+    assert workload.hint == then
+
+
+@pytest.mark.parametrize(
+    ("states", "nodes", "is_kept"),
+    [
+        ("RUNNING", "x1", True),
+        ("RUNNING", "x2", False),
+        ("COMPLETED", "x2", True),
+        ("RUNNING", "", True),
+        ("RUNNING", "x[", True),
+    ],
+)
+def test_a_grant_is_forgotten_when_its_job_runs_on_other_nodes(states: str, nodes: str, is_kept: bool) -> None:
+    """It was requeued and started again between two lists."""
+    known = record(17, grant=grant(17))
+    story, _ = having(known)
+    story.reads(job_of(TRAIN, 17, states, nodes=nodes), at=NOW)
+    assert (known.grant is not None) is is_kept
+
+
+@pytest.mark.parametrize(
+    ("states", "limit", "before"), [("RUNNING", 60, None), ("RUNNING", 30, 60), ("PENDING", 30, None)]
+)
+def test_a_time_limit_was_changed_if_the_job_held_nodes_with_another(
+    states: str, limit: int, before: int | None
+) -> None:
+    known = record(17, job=job_of(TRAIN, 17, states, time_limit_min=60))
+    story, _ = having(known)
+    story.reads(job_of(TRAIN, 17, time_limit_min=limit), at=NOW)
+    assert known.limit_before == before
+
+
+@pytest.mark.parametrize(
+    ("states", "reason", "starts", "kept"),
+    [
+        ("PENDING", "Priority", NOW + 600, 2),
+        ("PENDING", "Priority", None, 1),
+        ("PENDING", "JobHeldUser", NOW + 600, 0),
+        ("RUNNING", "None", NOW - 1, 0),
+        ("RUNNING", "None", None, 0),
+        ("CANCELLED", "None", NOW + 600, 0),
+    ],
+)
+def test_expected_starts_are_kept_while_the_job_waits_for_nodes(
+    states: str, reason: str, starts: float | None, kept: int
+) -> None:
+    known = record(17, KEY, "PENDING")
+    story, _ = having(known)
+    story.reads(job_of(TRAIN, 17, "PENDING", reason="Priority", starts=NOW + 3000), at=NOW)
+    assert len(known.estimates) == 1
+    story.reads(job_of(TRAIN, 17, states, reason=reason, starts=starts), at=NOW + 100)
+    assert len(known.estimates) == kept
+
+
+def test_only_a_few_expected_starts_of_one_job_are_kept() -> None:
+    known = record(17, KEY, "PENDING")
+    story, _ = having(known)
+    for number in range(8):
+        at = NOW + 100 * number
+        story.reads(job_of(TRAIN, 17, "PENDING", reason="Priority", starts=NOW + 9000 - 1000 * number), at=at)
+    assert len(known.estimates) == 4
+
+
+@pytest.mark.parametrize("states", ["RUNNING", "CANCELLED"])
+def test_only_a_job_that_lives_ends_the_search_for_a_job(states: str) -> None:
+    search = JobSearch(NOW, NOW, "train", "alice")
+    story, workload = having(job_search=search, reacquired=(16, "no"))
+    story.reads(job_of(TRAIN, 17, states), at=NOW + 1)
+    assert (workload.job_search, workload.reacquired) == ((None, None) if states == "RUNNING" else (search, (16, "no")))
+
+
+@pytest.mark.parametrize(("began", "counts"), [(START, False), (START + 0.1, True)])
+def test_a_read_that_was_sent_before_the_job_was_known_is_of_a_former_job(began: float, counts: bool) -> None:
+    known = record(17)
+    story, _ = having(known)
+    story.sees(JobRead(17, began, NOW, job_of(TRAIN, 17)))
+    assert (known.job is not None) is counts
+
+
+@pytest.mark.parametrize("states", ["RUNNING", "CANCELLED"])
+def test_the_record_of_a_component_whose_id_another_job_had_is_read_again_once(states: str) -> None:
+    story, _ = having(record(17), record(18, "other"), record(19, "other", denied=True))
+    parts = tuple(replace(job_of(TRAIN, part), het_id=17, het_offset=part - 17) for part in (18, 19))
+    story.reads(replace(job_of(TRAIN, 17, states), parts=parts), at=NOW)
+    assert 18 in story.world.first_listed_at
+    assert 19 not in story.world.first_listed_at
+
+
+@pytest.mark.parametrize("is_other_bridges", [True, False])
+def test_whose_job_another_schedulers_pod_names_is_noted_of_that_pod_alone(is_other_bridges: bool) -> None:
+    story, workload = having()
+    story.world.claimed_by_others = {17: {KEY: None}}
+    story.sees(JobRead(16, NOW, NOW, Job(16, "interactive", "carol", frozenset({"RUNNING"}))))
+    assert workload.job_of_other_bridge is None
+    name = job_of(TRAIN, 17).name if is_other_bridges else "interactive"
+    story.sees(JobRead(17, NOW, NOW, Job(17, name, "carol", frozenset({"RUNNING"}))))
+    assert workload.job_of_other_bridge is is_other_bridges
+    assert story.world.claimed_by_others == {}
+
+
+def test_a_job_without_a_known_pod_is_as_old_as_its_submission() -> None:
+    story = Story()
+    story.reads(job_of(TRAIN, 17, submitted=START - 500), at=NOW)
+    assert story.world.workloads[KEY].created == START - 500
+
+
+@pytest.mark.parametrize(("after_s", "is_searched"), [(-0.1, False), (0.0, True)])
+def test_an_unknown_twin_is_searched_again_after_a_time(after_s: float, is_searched: bool) -> None:
+    story, workload = having()
+    waits = job_of(TRAIN, 17, "PENDING", dependency=SINGLETON)
+    at = NOW + story.world.config.tuning.refused_retry_s + after_s
+    workload.twin_searched_at = NOW
+    story.reads(waits, at=at)
+    assert workload.twin_searched_at == (at if is_searched else NOW)
