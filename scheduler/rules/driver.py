@@ -141,7 +141,7 @@ def enter_shared(step: SharedStep, this_pass: Pass) -> bool:
     if this_pass.is_read_already(step.action):
         return True
     if this_pass.room(step.action) <= 0:
-        return step.is_optional  # the end of an action of this limit class starts the next pass
+        return False  # the end of an action of this limit class starts the next pass
     if step.bucket and not this_pass.take_token(step.bucket):
         this_pass.wake_shared(this_pass.world.token_buckets[step.bucket].next_at(this_pass.now) + 0.001)
         return False

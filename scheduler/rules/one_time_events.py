@@ -14,10 +14,7 @@ from scheduler.rules.identity import read_job
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
 from scheduler.state.confirmation import event_of
-from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
-
-HAS_JOB = (Phase.QUEUED, Phase.GRANTED, Phase.BOUND)
 
 
 def one_time_events(workload: Workload, this_pass: Pass) -> Decision:
@@ -29,7 +26,7 @@ def one_time_events(workload: Workload, this_pass: Pass) -> Decision:
         found += _report_proven(workload)
     if workload.release_messages:
         found += _report_release(workload)
-    if workload.jobs != {workload.hint} and this_pass.world.phase_of[workload.key] in HAS_JOB:
+    if workload.jobs - {workload.hint}:
         found += _read_what_waiting_pods_show(workload, this_pass)
     return found
 

@@ -40,8 +40,6 @@ def read_unknown(this_pass: Pass) -> Iterator[SharedStep]:
         return
     bucket = "scan" if world.searching_workloads or this_pass.now < world.scan_until else "unknown"
     for job_id in reversed(world.unread):
-        if this_pass.is_being_read(job_id):
-            continue
         not_before = world.unreadable.get(job_id, (0, float("-inf")))[1]
         if this_pass.now < not_before:
             yield NextPass(not_before)
@@ -57,13 +55,13 @@ def read_unanswered_binds(this_pass: Pass) -> Iterator[SharedStep]:
     world = this_pass.world
     for uid, lost in world.unanswered_binds.items():
         workload, bind = world.workloads[world.key_of_pod[uid]], lost.action
-        if uid not in workload.pods or workload.is_being_bound(uid) or this_pass.is_being_read(uid):
-            continue  # the workload was dropped (quarantine.py), or the pod is being bound or read
+        if uid not in workload.pods or workload.is_being_bound(uid):
+            continue  # the workload was dropped (quarantine.py), or the pod is being bound
         if this_pass.now < lost.until:
             yield NextPass(lost.until)
         else:
             why = f"is {bind.namespace}/{bind.name} on {bind.node}? the answer to its bind was lost"
-            yield Act(act.ReadPod(workload.key, uid, bind.namespace, bind.name, why), is_optional=True)
+            yield Act(act.ReadPod(workload.key, uid, bind.namespace, bind.name, why))
 
 
 def read_details(this_pass: Pass) -> Iterator[SharedStep]:
@@ -144,7 +142,7 @@ def nudge(this_pass: Pass) -> Iterator[SharedStep]:
     """Capacity was freed or a begin time has come, and jobs wait: make slurmctld schedule at once (ARCHITECTURE 5)."""
     world = this_pass.world
     news = world.freed_at > world.nudged_at or this_pass.begin_is_due
-    if not news or Side.SLURM in world.outages or not world.by_phase[Phase.QUEUED]:
+    if not news or Side.SLURM in world.outages:
         return
     at = world.nudged_at + this_pass.tuning.nudge_every_s
     if this_pass.now < at:

@@ -60,8 +60,8 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
 
     Also returns the sentence that the pods show about it; "": none.
     """
-    if workload.in_flight is not None or (job.spec is None and job.job is None):
-        return NOTHING, ""  # in flight; or adopted, and not read in detail yet
+    if workload.in_flight is not None:
+        return NOTHING, ""
     if not is_trusted(job, this_pass):
         return read_job(job, workload, this_pass, f"is job {job.id} still the same?"), ""
     # Before the pods are translated: the job of earlier pods must end even if the new pods are refused.

@@ -389,7 +389,7 @@ def _minutes(limit: int | None) -> str:
 
 def _read_since(workload: Workload, job: Placeholder, since: float, why: str, this_pass: Pass) -> Decision | None:
     """Read the job.  None: it was read after `since`."""
-    if job.job is not None and job.read_began >= since and is_trusted(job, this_pass):
+    if job.read_began >= since and is_trusted(job, this_pass):
         return None
     return read_job(job, workload, this_pass, why)
 

@@ -38,9 +38,9 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
 
     A pod on a node gets only the event: the condition PodScheduled=False would claim that it has no node (Q2).
     """
-    if new.reason and workload.node_of(new.pod):
-        new = replace(new, reason="", event=new.event or new.reason)
-    pod, message = new.pod, line(new.message)
+    pod, message, event = new.pod, line(new.message), new.event or new.reason
+    if workload.node_of(pod):
+        new = replace(new, reason="")
     essence = new.essence if new.essence is not None else (message,)
     if pod.uid in this_pass.conditions_planned:  # two writes of one condition would race
         this_pass.wake_at(workload.key, this_pass.now + this_pass.tuning.condition_s)
@@ -62,7 +62,7 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
         pod.name,
         new.reason,
         message,
-        event=new.event or new.reason,
+        event=event,
         warning=new.warning,
         essence=essence,
         starts=new.starts,

@@ -67,7 +67,7 @@ def no_new_job(workload: Workload, this_pass: Pass) -> Decision | None:
         return None
     if not is_managed(workload.first, this_pass.world):
         return NOTHING
-    return statuses(_waiting(workload), names.LEAVING, MESSAGE)
+    return statuses(workload.members, names.LEAVING, MESSAGE)
 
 
 def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -162,7 +162,7 @@ def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
         yield f"finish what is under way for {subject}"
     if running or not workload.members or not is_managed(workload.first, world):
         return
-    if not all(_shows_uninstalled(pod.uid, workload) for pod in _waiting(workload)):
+    if not all(_shows_uninstalled(pod.uid, workload) for pod in workload.members):
         yield f"show on {subject}, which waits, that it gets no job any more"
 
 
@@ -187,10 +187,6 @@ def _is_unrecorded(workload: Workload, this_pass: Pass) -> bool:
     return any(
         is_to_be_recorded(job, workload, this_pass) or may_be_unrecorded(job, workload, this_pass) for job in jobs
     )
-
-
-def _waiting(workload: Workload) -> list[Pod]:
-    return [pod for pod in workload.members if not workload.node_of(pod)]
 
 
 def _shows_uninstalled(uid: str, workload: Workload) -> bool:

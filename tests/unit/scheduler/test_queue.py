@@ -220,6 +220,19 @@ def test_the_reason_of_the_condition_may_be_set_for_autoscalers(configured: str,
     assert (unread.condition, read.condition) == (shown, shown)
 
 
+def test_a_restart_writes_the_refusal_of_what_the_user_wrote_since_then() -> None:
+    """Two refusals that differ in a time alone are two refusals, other than two statuses of one waiting job."""
+    story = Story()
+    story.sees(pod("train", says={"nice": "10:00 UTC"}))
+    [before] = story.acts(SetPodCondition, NOW)
+    assert "10:00 UTC" in before.message
+    next_life = Story()
+    shown = Condition(False, before.condition, before.message)
+    next_life.sees(pod("train", says={"nice": "11:00 UTC"}, scheduled=shown))
+    [after] = next_life.acts(SetPodCondition, NOW)
+    assert after.message == before.message.replace("10:00", "11:00")
+
+
 def test_a_reason_of_the_condition_that_the_admin_has_set_anew_is_written_after_the_restart() -> None:
     story = Story()
     queued(story)
@@ -475,6 +488,10 @@ def test_while_slurm_is_away_or_its_jobs_were_not_read_since_it_is_not_asked_to_
     assert story.acts(NudgeScheduler, NOW + 3) == []
     story.reads(waits(), at=NOW + 4)
     assert [each.job_id for each in story.acts(NudgeScheduler, NOW + 4)] == [17]
+
+
+def test_no_start_is_read_back_by_a_clock_that_no_calendar_has() -> None:
+    assert nearest_start("Waiting (Priority); expected start 07:30 UTC. Job 4", NOW, now=1e18) is None
 
 
 # --- before the job is read -----------------------------------------------------------------------------------------------
