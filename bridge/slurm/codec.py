@@ -275,6 +275,11 @@ def _partition(seen: wire.Partition) -> Partition:
         up="UP" in seen.partition.state,
         max_time_min=seen.maximums.time.value,
         qos=seen.qos.assigned,
+        accepts=(
+            *(text for names in (seen.accounts, seen.groups, seen.qos) for text in (names.allowed, names.deny)),
+            seen.minimums.nodes,
+            seen.maximums.nodes.value,
+        ),
     )
 
 

@@ -256,9 +256,21 @@ class PartitionState(msgspec.Struct):
 
 class Maximums(msgspec.Struct):
     time: Number = msgspec.field(default_factory=Number)
+    nodes: Number = msgspec.field(default_factory=Number)
 
 
-class PartitionQos(msgspec.Struct):
+class Minimums(msgspec.Struct):
+    nodes: int = 0
+
+
+class Allowed(msgspec.Struct):
+    """Names that a partition accepts, and names that it does not, separated by commas; "": it does not limit these."""
+
+    allowed: str = ""
+    deny: str = ""
+
+
+class PartitionQos(Allowed):
     assigned: str = ""
 
 
@@ -268,7 +280,10 @@ class Partition(msgspec.Struct):
     name: str
     partition: PartitionState
     qos: PartitionQos = msgspec.field(default_factory=PartitionQos)
+    accounts: Allowed = msgspec.field(default_factory=Allowed)
+    groups: Allowed = msgspec.field(default_factory=Allowed)
     maximums: Maximums = msgspec.field(default_factory=Maximums)
+    minimums: Minimums = msgspec.field(default_factory=Minimums)
     flags: tuple[str, ...] | None = ()
 
 

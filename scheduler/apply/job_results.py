@@ -37,6 +37,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
             world.expected.add(job.id)
             world.absent.discard(job.id)
             world.set_states(job, CANCELLED, event.at)
+            job.cancelled_for = action.reason
             job.read_began, job.end_proven = event.at, True  # the answer to the cancel proves the end
         if workload is not None and action.record:
             workload.backoff = workload.backoff.after_success()

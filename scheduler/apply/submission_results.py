@@ -183,7 +183,7 @@ def _submission_refused(
         world.nodes_stale = True
         return
     if refusal.number in unknown_names.NUMBERS and workload.pods:
-        refusal = unknown_names.with_names(refusal, action.spec, world.tenant_of(workload.pod))
+        refusal = unknown_names.with_names(refusal, action.spec, world.tenant_of(workload.pod), world.default_partition)
     workload.refused = refusal
     tuning = world.config.tuning
     workload.retry_at = workload.backoff.until if refusal.later else event.at + tuning.refused_retry_s

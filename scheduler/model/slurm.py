@@ -88,6 +88,8 @@ class Partition:
 
     max_time_min  the longest time limit in minutes; None: no limit
     qos           the QOS whose limits all jobs in the partition are under, too; "": none
+    accepts       what else decides which jobs it accepts: accounts, groups, QOS and numbers of nodes.  Only a change counts:
+                  then refused jobs are submitted again (Q4)
     """
 
     name: str
@@ -95,6 +97,7 @@ class Partition:
     up: bool = True
     max_time_min: int | None = None
     qos: str = ""
+    accepts: tuple[str | int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

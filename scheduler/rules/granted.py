@@ -226,11 +226,19 @@ def cancel_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> D
     other = next(unproven_jobs(workload, this_pass.world), None) if workload.group is not None else None
     if other is not None:
         return read_job(other, workload, this_pass, is_it_its_own(other, workload))
-    return cancel(job, workload, this_pass, f"a pod is on a node that job {job.id} was not granted")
+    pod = _pod_elsewhere(workload, job, this_pass)
+    assert pod is not None, "it was found before"
+    why = f"{pod.full_name} is on node {workload.node_of(pod)}, which job {job.id} does not hold"
+    return cancel(job, workload, this_pass, why)
 
 
 def is_on_its_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bool:
-    """True unless a pod is on a node that its job does not hold.
+    """True unless a pod is on a node that its job does not hold."""
+    return _pod_elsewhere(workload, job, this_pass) is None
+
+
+def _pod_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> Pod | None:
+    """The first pod that is on a node that its job does not hold; None: there is none.
 
     If a granted node is not known in Kubernetes, that proves nothing (V7).  The node of each pod is compared, so that a
     second Kubernetes node with the same name in Slurm changes nothing.  Pods of lost jobs do not count: they are ended alone.
@@ -243,8 +251,11 @@ def is_on_its_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bo
     ended = {other.id for other in world.jobs_of(workload) if other is not job and other.shows_end}
     terminating = (pod for pod in workload.unfinished if pod.deleting_at is not None) if ended else ()
     apart |= {pod.uid for pod in terminating if shown_id(pod) in ended}
-    pod_nodes = {node for pod in workload.unfinished if (node := workload.node_of(pod)) and pod.uid not in apart}
     nodes = world.nodes or {}
-    return not granted <= world.by_slurm_name.keys() or all(
-        name in nodes and slurm_name(nodes[name]) in granted for name in pod_nodes
-    )
+    if not granted <= world.by_slurm_name.keys():
+        return None
+    for pod in workload.unfinished:
+        name = workload.node_of(pod)
+        if name and pod.uid not in apart and (name not in nodes or slurm_name(nodes[name]) not in granted):
+            return pod
+    return None

@@ -108,6 +108,8 @@ def _why_ended(workload: Workload, job: Placeholder) -> str:
         return f"Slurm {'requeued' if job.requeued else 'lost'} the job of this pod ({job.id}){asked}"
     state = ", ".join(sorted(job.states & {flag for flag in job.states if is_ended(frozenset({flag}))}))
     reason = job.job.reason if job.job is not None and job.job.reason not in ("", "None") else ""
+    if job.cancelled_for:
+        reason = f"slurm-bridge ended it: {job.cancelled_for.removeprefix('released: ')}"
     return f"Slurm job {job.id} ended: {state}" + (f" ({reason})" if reason else "")
 
 

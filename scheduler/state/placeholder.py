@@ -69,6 +69,7 @@ class Placeholder:
                   submitted the job
     estimates     the expected starts that Slurm gave while it waits, which are judged when it starts
     bind_refused  pod UID to how many binds to the present grant were refused
+    cancelled_for why this process ended the job; "": it did not
     cancel_until  until when a cancel whose answer was lost may still end the job; -inf: there is no such cancel
     bind_trouble  why the last bind to the present grant failed, a sentence; "": none failed, or one succeeded since
     """
@@ -105,6 +106,7 @@ class Placeholder:
     estimates: tuple[Estimate, ...] = ()
     bind_refused: Counter[str] = field(default_factory=Counter)
     bind_trouble: str = ""
+    cancelled_for: str = ""
     cancel_until: float = float("-inf")
 
     @property

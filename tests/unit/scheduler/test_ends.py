@@ -682,7 +682,7 @@ def test_a_pod_that_another_client_put_on_another_node_does_not_keep_the_place()
     story.polls({17: "RUNNING"}, at=NOW)
     story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17))
     [cancel] = story.acts(CancelJob, NOW + 2)
-    assert cancel.reason == "a pod is on a node that job 17 was not granted"
+    assert cancel.reason == "hpc/train is on node x2, which job 17 does not hold"
 
 
 # --- slurmdbd is away (4.1) -------------------------------------------------------------------------------------------

@@ -497,6 +497,20 @@ def test_a_gang_that_cannot_be_bound_wholly_in_time_is_unwound() -> None:
     assert "only 1 of the 2 pods could be bound within 30 s (tuning: gang_bind_deadline_s)" in cancels[0].reason
 
 
+def test_if_an_admin_takes_a_node_from_the_job_of_a_gang_its_pods_end_and_say_which_pod_lost_its_node() -> None:
+    """`scontrol update jobid=… numnodes=1`: the job lives on with the other node, and Slurm gives the node to other jobs."""
+    story = Story()
+    pods = runs(story, ring(2), ("x1", 1), ("x2", 1))
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    read = replace(job_of(pods[0], 17), name=asked_name(story))
+    story.reads(read, at=NOW + 60, granted=granted(17, ("x1", 1)))
+    [cancel] = story.acts(CancelJob, NOW + 61)
+    story.ended(cancel, at=NOW + 61)
+    ends = story.acts(FailByDeadline, NOW + 61)
+    why = "Slurm job 17 ended: CANCELLED (slurm-bridge ended it: hpc/w-1 is on node x2, which job 17 does not hold)"
+    assert {(end.name, end.reason) for end in ends} == {("w-0", why), ("w-1", why)}
+
+
 def half_bound(story: Story, *outcomes: Outcome) -> list[Pod]:
     """A gang that fills its node, and how the binds of its members ended, ten seconds after they were sent."""
     pods = ring(len(outcomes), cpu=64_000 // len(outcomes))

@@ -153,9 +153,10 @@ def test_what_slurm_does_not_know_names_the_rule_and_what_it_gave() -> None:
     refusal = Refusal(names.REFUSED, "Slurm refused it.", 2045)
     story.ended(asked, Outcome.REFUSED, at=NOW, refusal=refusal)
     told = (
-        'Slurm refused it. Asked for: user "alice", account "acct-hpc". '
+        'Slurm refused it. Asked for: user "alice", account "acct-hpc", partition "main". '
         'Rule 1 of the policy (namespaces *) gives here: account "acct-hpc" (acct-{namespace}). '
-        "What an admin can do: sacctmgr add user alice account=acct-hpc."
+        "What an admin can do: sacctmgr add user alice account=acct-hpc. "
+        "The partition may also exclude the account (scontrol show partition main)."
     )
     assert says(story).startswith(told)
     assert {each.message for each in story.acts(SetPodCondition, NOW + 1)} == {told}
@@ -167,6 +168,8 @@ def test_what_slurm_does_not_know_names_the_rule_and_what_it_gave() -> None:
         (2000, 'user "alice", account "teama", partition "main", qos "high"', "sinfo -s lists the partitions"),
         (2045, 'user "alice", account "teama"', "sacctmgr add user alice account=teama"),
         (2066, 'partition "main", qos "high"', "sacctmgr modify user alice set qos+=high"),
+        (2001, 'user "alice"', "scontrol update partition=PARTITION default=yes"),
+        (2070, 'partition "main"', "scontrol update partition=main state=up"),
         (6010, 'user "alice"', "where `id alice` must work"),
     ],
 )
@@ -180,6 +183,17 @@ def test_what_slurm_does_not_know_is_named_for_a_rule_without_templates_too(numb
     assert named in told
     assert "Rule 1 of the policy (namespaces hpc) decides here." in told
     assert do in told
+
+
+def test_a_refused_pod_that_names_no_partition_shows_the_default_one() -> None:
+    """An admin made the partition INACTIVE; Slurm's text names no partition."""
+    story = story_of(Rule(("hpc",), Tenant("alice")))
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2070)
+    [told] = {each.message for each in story.acts(SetPodCondition, NOW + 1)}
+    assert 'Asked for: user "alice", partition "main".' in told
+    assert told.endswith("What an admin can do: scontrol update partition=main state=up.")
 
 
 def test_an_unknown_partition_names_the_rule_that_gave_it() -> None:

@@ -372,7 +372,7 @@ def test_a_grant_that_lacks_what_the_pod_holds_is_released_and_the_pod_ends() ->
     assert cancel.reason == "Slurm granted job 30 without 1 gpu (0 on x2)"
     story.ended(cancel, at=NOW + 7)
     [end] = story.acts(FailByDeadline, NOW + 7)
-    assert end.reason == "Slurm job 30 ended: CANCELLED"
+    assert end.reason == f"Slurm job 30 ended: CANCELLED (slurm-bridge ended it: {cancel.reason})"
 
 
 def test_a_pod_that_is_being_deleted_is_not_worth_an_attempt() -> None:

@@ -89,13 +89,22 @@ def test_a_dependency_on_an_unknown_job_is_reported_and_not_mistaken_for_a_twin(
     assert len(story.acts(SubmitJob, NOW + 300)) == 1
 
 
-def test_a_refused_job_is_submitted_again_when_slurms_partitions_change() -> None:
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (*PARTITIONS, Partition("new")),
+        (replace(PARTITIONS[0], up=False), PARTITIONS[1]),
+        (replace(PARTITIONS[0], accepts=("teamb",)), PARTITIONS[1]),
+    ],
+    ids=["a new one", "its state", "the accounts that it accepts"],
+)
+def test_a_refused_job_is_submitted_again_when_slurms_partitions_change(changed: tuple[Partition, ...]) -> None:
     story = Story()
     refused(story)
     story.decides(NOW)
     story.sees(SlurmNodesPolled(NODES, PARTITIONS, NOW + 2))
     assert story.decides(NOW + 2) == []
-    story.sees(SlurmNodesPolled(NODES, (*PARTITIONS, Partition("new")), NOW + 3))
+    story.sees(SlurmNodesPolled(NODES, changed, NOW + 3))
     assert len(story.acts(AllocateNow, NOW + 3)) == 1
 
 

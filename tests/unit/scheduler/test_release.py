@@ -406,7 +406,7 @@ def test_a_pod_on_another_node_than_its_grant_ends_that_job() -> None:
     story.polls({17: "RUNNING"}, at=NOW + 1)
     story.sees(replace(shown, node="x2"))
     [cancel] = story.acts(CancelJob, NOW + 2)
-    assert cancel.reason == "a pod is on a node that job 17 was not granted"
+    assert cancel.reason == "hpc/train is on node x2, which job 17 does not hold"
     assert cancel.key == key_of(shown)
 
 

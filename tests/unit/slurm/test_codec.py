@@ -53,6 +53,26 @@ def test_components_of_a_heterogeneous_job_have_ids_of_their_own() -> None:
     assert states(("53+0", ["RUNNING"]), ("54+1", ["PENDING"])).found == {53: {"RUNNING"}, 54: {"PENDING"}}
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"accounts": {"allowed": "teamb", "deny": ""}},
+        {"accounts": {"allowed": "", "deny": "teamb"}},
+        {"groups": {"allowed": "staff"}},
+        {"qos": {"allowed": "high", "deny": "", "assigned": ""}},
+        {"qos": {"allowed": "", "deny": "low", "assigned": ""}},
+        {"maximums": {"nodes": number(0)}},
+        {"minimums": {"nodes": 2}},
+    ],
+    ids=str,
+)
+def test_a_change_of_what_a_partition_accepts_is_a_change_of_the_partition(fields: dict[str, object]) -> None:
+    seen = {"name": "main", "partition": {"state": ["UP"]}}
+    both = (msgspec.convert(each, wire.Partition) for each in (seen, seen | fields))
+    before, after = codec.partitions(ListAnswer(items=tuple(both))).found
+    assert before != after
+
+
 def test_the_state_of_an_array_is_that_of_a_task_that_lives() -> None:
     found = states(("12_1", ["COMPLETED"]), ("12_[2-9]", ["PENDING"]), ("12_0", ["FAILED"])).found
     assert found == {12: {"PENDING"}}
