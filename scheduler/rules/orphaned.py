@@ -28,13 +28,12 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
     """The rule of ORPHANED: the job is over while pods run.  The pods show why, and are ended with grace (S4)."""
     world = this_pass.world
     own = [known for known in world.jobs_of(workload) if known.key in (None, workload.key)]
-    job = next((candidate for candidate in own if candidate.id == workload.hint), own[-1] if own else None)
+    job = next((candidate for candidate in own if candidate.id == workload.hint), own[-1])  # ORPHANED has a job
     if this_pass.now < world.quiet_until():
         quiet = clock(world.quiet_until(), this_pass.now)
         return wake(
             world.quiet_until(), f"Nothing is ended before {quiet}: requests of a previous process may take effect."
         )
-    assert job is not None, "ORPHANED is derived from a job"
     held_back = _held_back(workload, job, this_pass) if not job.ended else None
     if (not job.ended or job.requeued) and (
         waits := _may_live_on(workload, job, this_pass, is_held=held_back is not None)
@@ -43,7 +42,7 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
     if held_back is not None:
         was_asked_for = workload.reacquired is not None or workload.not_asked_for == job.id
         return held_back if was_asked_for else held_back + note(not_asked_for=job.id)
-    unproven = {other.id: other for other in unproven_jobs(workload, world) if other is not job}
+    unproven = {other.id: other for other in unproven_jobs(workload, world)}
     bound_pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
     # A pod whose label was edited may run for a job of its former gang.  That job is read first (V7).
     pods = [pod for pod in bound_pods if shown_id(pod) not in unproven]
@@ -61,13 +60,13 @@ def pods_of_lost_jobs(workload: Workload, job: Placeholder, world: World) -> lis
     shows which gang they belong to.  Each pod comes with the lost job that it shows.  If this job holds the node of a pod,
     this job may have replaced the lost job (S7).
     """
-    if workload.group is None or job.grant is None or len(workload.jobs) < 2:
+    if job.grant is None or len(workload.jobs) < 2:  # usual, and this runs at each visit
         return []
     absent_s = world.config.tuning.absent_s
     unproven = (other for other in world.jobs_of(workload) if other.key is None and other.id != workload.renamed)
     lost = {other.id: other for other in unproven if other.is_lost(absent_s)}
     bound_pods = [(pod, shown_id(pod)) for pod in workload.unfinished if workload.node_of(pod)]
-    if not lost or all(job_id != job.id for _, job_id in bound_pods):
+    if all(job_id != job.id for _, job_id in bound_pods):
         return []
     granted = {node.name for node in job.grant.everywhere}
     elsewhere = [(pod, job_id) for pod, job_id in bound_pods if world.in_slurm(workload.node_of(pod)) not in granted]
@@ -120,7 +119,7 @@ def _wait_for_former_pods(workload: Workload, this_pass: Pass) -> Decision:
     """
     waiting = [pod for pod in workload.members if not workload.node_of(pod)]
     former = [pod for pod in workload.unfinished if workload.node_of(pod)]
-    if not waiting or not former:
+    if not waiting:
         return NOTHING
     still_running, decisions = list[str](), list[Decision]()
     for pod in former:

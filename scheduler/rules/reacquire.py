@@ -105,7 +105,7 @@ def _first_attempts_until(this_pass: Pass) -> Iterable[float]:
     Workloads that lost their job last are first here, because their attempts are answered last.
     """
     world = this_pass.world
-    absent = (world.placeholders[job_id] for job_id in world.absent if job_id in world.placeholders)
+    absent = (world.placeholders[job_id] for job_id in world.absent)
     affected = (workload for job in absent for workload in world.workloads_of(job))
     orphaned = (world.workloads[key] for key in reversed(world.by_phase[Phase.ORPHANED]))
     for other in chain(orphaned, affected):

@@ -165,7 +165,7 @@ def _limit(found: re.Match[str]) -> Reason:
     other, show = f"choose another `{key}`", f"`sacctmgr show {table}` shows the limit"
     if kind == "Min":
         return Reason(f"its {owner} demands more {amount} than it requests ({name})", f"request more, or {other}", show)
-    if each in ("PerJob", "PerNode") or what == "WallDuration":
+    if each in ("PerJob", "PerNode"):
         scope = "one job on one node" if each == "PerNode" else "one job"
         return Reason(
             f"it requests more {amount} than its {owner} allows {scope} ({name})", f"request less, or {other}", show

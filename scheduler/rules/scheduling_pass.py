@@ -42,8 +42,6 @@ class Pass:
         self._compared = _compared(world)
         # True: a pod has affinity terms, so some nodes may be closed to some pods (F5)
         self.any_affinity = bool(world.affinity_workloads) or world.affinity_index.has_anti_affinity
-        # True: pods are compared with the affinity terms of other pods (F5), or with the ports that other pods hold (F1)
-        self._compares = self.any_affinity or world.affinity_index.has_changes or bool(world.wants_ports)
         # None: the quiet period is over, so no bind of a previous process can still take effect
         self.earlier_binds = EarlierBinds(world) if now < world.quiet_until() else None
 
@@ -261,7 +259,7 @@ class Pass:
     def spent(self) -> int:
         """The effort of this pass so far, in nodes judged.  At `tuning.pass_effort` the rest is left to the next pass."""
         earlier = self.earlier_binds.effort if self.earlier_binds is not None else 0
-        compared = _compared(self.world) - self._compared if self._compares else 0
+        compared = _compared(self.world) - self._compared
         return self.effort + earlier + compared // COMPARED_PER_NODE
 
     def from_slurm(self, at: float) -> float:
@@ -312,8 +310,7 @@ class Pass:
 
     def is_read_already(self, action: Action) -> bool:
         """True if the action is a read that is already planned or in flight."""
-        target = _read_by(action)
-        return target is not None and self.is_being_read(target)
+        return self.is_being_read(_read_by(action))
 
     def room(self, action: Action) -> int:
         """The number of further actions of its limit class that may be in flight; 1 if it has no limit class."""
@@ -335,6 +332,7 @@ def _read_by(action: Action) -> object:
 
 
 def _compared(world: World) -> int:
+    """How many comparisons with affinity terms of other pods (F5), and with ports of other pods (F1), were made so far."""
     return world.affinity_index.effort + world.host_ports.effort
 
 

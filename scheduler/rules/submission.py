@@ -23,7 +23,7 @@ from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wait_for, wake
-from scheduler.rules.gang_layout import lay_out, usable_nodes, with_usable_nodes
+from scheduler.rules.gang_layout import lay_out, with_usable_nodes
 from scheduler.rules.owners import OWNERS_FIRST, unreadable
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
@@ -63,8 +63,6 @@ def over_limit(workload: Workload, this_pass: Pass) -> Decision | None:
 def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
     """The limit of the policy that the workload waits for, and a sentence that says why; None: it may be submitted."""
     quotas = this_pass.world.quotas
-    if not quotas.limited:
-        return None
     tenant, jobs, rate = quotas.tenant(workload), quotas.quota(workload), quotas.rate(workload)
     if tenant is None:
         return None
@@ -134,8 +132,8 @@ def foreseen_job(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
 
 
 def present_pods(workload: Workload) -> list[Pod]:
-    """The pods of the workload that are not being deleted, by rank, gated pods among them.  If all are being deleted: all."""
-    return by_rank([pod for pod in workload.unfinished if pod.deleting_at is None] or workload.unfinished)
+    """The pods of the workload that have not ended, by rank, gated pods among them."""
+    return by_rank(workload.unfinished)
 
 
 def missing_pods(workload: Workload) -> int:
@@ -161,13 +159,11 @@ def too_large(workload: Workload, spec: JobSpec, this_pass: Pass) -> Refusal | N
     """Why the nodes of a gang could not run it even if they were empty (F3); None: they could."""
     world = this_pass.world
     partition = spec.partition or world.default_partition
-    parts = with_usable_nodes(
-        (component for component in (spec, *spec.parts) if component.tasks > 1 or spec.parts), this_pass
-    )
+    if spec.tasks <= 1 and not spec.parts:  # a short way: the nodes were judged already
+        return None
+    parts = with_usable_nodes((spec, *spec.parts), this_pass)
     kinds: dict[int, list[Alike]] = {}  # by identity of the list of nodes: most components have the same one
     for component, nodes in parts:
-        if component.tasks <= 1:
-            continue
         if id(nodes) not in kinds:
             kinds[id(nodes)] = alike(nodes)
         if why := lacking(component, kinds[id(nodes)], partition):
@@ -268,7 +264,7 @@ def _spec_of(workload: Workload, pod: Pod, job_pods: _JobPods, this_pass: Pass) 
     if found.problem:
         return Refusal(names.NO_NODE, found.problem)
     excluded = found.excluded
-    if job_pods.left_out and (left_out := left_out_of(job_pods.left_out, kind_of(pod))):
+    if left_out := left_out_of(job_pods.left_out, kind_of(pod)):
         excluded = job_pods.with_left_out(excluded, left_out, this_pass)
         if found.nodes <= left_out:
             message = f"The only nodes that can run this pod {_IN_VAIN}: {folded(found.nodes)}."
@@ -362,8 +358,7 @@ def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> 
     if not full:
         return spec, None
     elsewhere = replace(_without(full, spec), parts=tuple(_without(full, part) for part in spec.parts))
-    this_pass.effort += len(world.slurm_nodes or {}) * (1 + len(spec.parts))
-    have_nodes = all(usable_nodes(component, world) for component in (elsewhere, *elsewhere.parts))
+    have_nodes = all(nodes for _, nodes in with_usable_nodes((elsewhere, *elsewhere.parts), this_pass))
     if not have_nodes or too_large(workload, elsewhere, this_pass) is not None:
         return spec, None
     before = this_pass.left_out.get(workload.key, workload.nodes_left_out)
@@ -376,8 +371,6 @@ def _without(nodes: Sequence[str], spec: JobSpec) -> JobSpec:
 
 def _charged(submit: Decision, this_pass: Pass) -> Decision:
     """Count the submission against the limits of its rule, if the plan takes it."""
-    if not this_pass.world.quotas.limited:
-        return submit
     return submit.followed_by(if_planned=note(is_charged=True))
 
 

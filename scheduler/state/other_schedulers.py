@@ -46,6 +46,7 @@ def note_pod(world: World, pod: Pod) -> None:
         workload.strays[pod.uid] = world.newest_event_at
         world.key_of_pod[pod.uid] = key
     workload.put(pod)
+    world.note_needs(workload, pod)
     world.refresh(workload)
 
 

