@@ -115,11 +115,16 @@ def test_an_anti_affinity_of_a_granted_pod_closes_the_node_only_to_pods_that_it_
     assert closed_to(meant, story.world.own_pods("meant", [meant]), with_granted=True) == {"x1"}
 
 
-def test_a_grant_where_another_pod_came_first_is_released() -> None:
+@pytest.mark.parametrize(("new", "one"), [(of_app("a"), ()), ((), of_app("a"))], ids=["the pod is shy", "the other is"])
+@pytest.mark.parametrize("namespace", ["hpc", "elsewhere"])
+def test_a_grant_where_another_pod_came_first_is_released(
+    new: tuple[PodTerm, ...], one: tuple[PodTerm, ...], namespace: str
+) -> None:
     story = Story()
-    story.sees(app("new", anti_affinity=of_app("a")))
+    story.sees(app("new", anti_affinity=new and of_app("a", namespace)))
     [allocate] = story.acts(AllocateNow, NOW)
-    story.sees(PodSeen(Scope.OTHERS, standing("one", "x1")))
+    there = standing("one", "x1", namespace=namespace, scheduler_name="default-scheduler", anti_affinity=one)
+    story.sees(PodSeen(Scope.OTHERS, there))
     story.ended(allocate, at=NOW, job_id=17, grant=grant(17))
     [cancel] = story.acts(CancelJob, NOW)
     assert "not satisfying pod (anti-)affinity" in cancel.reason

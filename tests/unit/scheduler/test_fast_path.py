@@ -90,7 +90,8 @@ def test_a_pod_is_asked_for_granted_and_bound_with_one_write() -> None:
     story.ended(bind, at=NOW + 2)
     story.sees(story.bound(TRAIN, 17))
     story.polls({17: "RUNNING"}, at=NOW + 3)
-    assert story.decides(NOW + 3) == []
+    plan = story.plan(NOW + 3)
+    assert (plan.actions, plan.wake) == ((), {})
 
 
 def test_binding_waits_for_no_quiet_period() -> None:
@@ -297,14 +298,14 @@ def test_the_volumes_of_a_pod_are_read_and_limit_its_nodes() -> None:
 
 def test_a_volume_that_cannot_be_used_is_reported_and_looked_at_again_later() -> None:
     story = Story()
-    story.sees(pod("train", claims=("data",)))
+    story.sees(pod("train", claims=("scratch", "data")))
     [read] = story.decides(NOW)
     missing = Claim("data", False, problem="Claim data does not exist.")
-    story.sees(ClaimsRead("uid-train", (missing,), NOW))
+    story.sees(ClaimsRead("uid-train", (Claim("scratch", True), missing), NOW))
     story.ended(read, at=NOW)
     [said] = story.decides(NOW)
     assert isinstance(said, SetPodCondition)
-    assert said.message == "Claim data does not exist."
+    assert (said.message, said.warning) == ("Claim data does not exist.", True)
 
     [again] = story.acts(ReadClaims, NOW + 1)
     story.sees(ClaimsRead("uid-train", (missing,), NOW + 1))
@@ -361,6 +362,12 @@ def test_a_bind_whose_answer_was_lost_is_repeated_for_it_cannot_hit_twice() -> N
     assert replace(again, reason="") == replace(bind, reason="")
 
 
+def test_a_bind_that_was_answered_is_no_news_before_the_watch_shows_it() -> None:
+    story = Story()
+    story.ended(granted(story), at=NOW)
+    assert story.decides(NOW) == []
+
+
 def test_the_watch_may_show_the_bind_before_its_answer_comes() -> None:
     story = Story()
     bind = granted(story)
@@ -395,6 +402,19 @@ def test_two_pods_are_never_given_the_same_room() -> None:
     [bind] = [each for each in acts if isinstance(each, BindPod)]
     [cancel] = [each for each in acts if isinstance(each, CancelJob)]
     assert (bind.name, cancel.job_id) == ("one", 18)
+
+
+def test_a_bind_that_is_repeated_takes_no_more_room_than_the_first_one() -> None:
+    story = Story(nodes=[node("x1", cpu=64_000)])
+    story.runs(pod("warm", cpu=1000), 16, at=NOW)
+    one, two = pod("one", cpu=30_000), pod("two", cpu=30_000)
+    story.sees(one, two)
+    first, second = story.acts(AllocateNow, NOW)
+    story.ended(first, at=NOW, job_id=17, grant=grant(17, cpus=30))
+    [bind] = story.acts(BindPod, NOW)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW)
+    story.ended(second, at=NOW + 1, job_id=18, grant=grant(18, cpus=30))
+    assert sorted(each.name for each in story.acts(BindPod, NOW + 1)) == ["one", "two"]
 
 
 def test_news_from_before_the_bind_does_not_free_the_room_that_the_bind_took() -> None:

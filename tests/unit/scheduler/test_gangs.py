@@ -632,6 +632,21 @@ def test_when_the_job_of_a_gang_ends_all_pods_end_and_recreated_pods_wait_for_ea
     assert asks(story, at + 10).spec.tasks == 2
 
 
+def test_new_pods_of_a_gang_say_which_pods_of_the_former_job_they_wait_for() -> None:
+    story = Story()
+    shown = runs(story, ring(4), ("x1", 3), ("x2", 1))
+    story.polls({17: "CANCELLED"}, at=NOW + 20)
+    story.reads(replace(job_of(shown[0], 17, "CANCELLED"), name=asked_name(story)), at=NOW + 20)
+    assert len(story.acts(FailByDeadline, NOW + 20)) == 4
+    new = member(0, created=NOW + 21, uid="uid-new")
+    story.sees(new)
+    wait = "Nodes are requested when the pods of the former job of hpc/ring have ended. These still run: "
+    three = "hpc/w-0 on node x1, hpc/w-1 on node x1, hpc/w-2 on node x1"
+    assert [each.message for each in story.acts(SetPodCondition, NOW + 21)] == [f"{wait}{three} and 1 more."]
+    story.loses(replace(shown[3], phase=PodPhase.FAILED), NOW + 30)
+    assert [each.message for each in story.acts(SetPodCondition, NOW + 31)] == [f"{wait}{three}."]
+
+
 def asked_name(story: Story) -> str:
     [job] = story.world.placeholders.values()
     assert isinstance(job.spec, JobSpec)
@@ -1010,6 +1025,7 @@ def launched(story: Story, pods: Sequence[Pod] = (), *meanwhile: Event) -> list[
         (1, 1, ()),
         (2, 2, (("gpu", 1),)),
     ]
+    assert submit.components == (("uid-w-0",), ("uid-w-1", "uid-w-2"))
     story.ended(submit, at=NOW, job_id=17)
     story.sees(*meanwhile)
     story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)

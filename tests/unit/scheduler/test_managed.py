@@ -64,6 +64,18 @@ def test_pods_in_a_namespace_that_lost_its_label_end_when_slurm_ends_their_job()
     assert len(story.acts(FailByDeadline, NOW + 2)) == 1
 
 
+def test_pods_in_a_namespace_that_lost_its_label_end_when_slurm_requeues_their_job() -> None:
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    story.sees(UNMANAGED)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    story.ended(cancel, at=NOW + 1)
+    [end] = story.decides(NOW + 2)
+    assert isinstance(end, FailByDeadline)
+    assert end.reason == "Slurm requeued the job of this pod (17)"
+
+
 def test_a_job_that_slurm_lost_is_not_asked_for_again_there_and_no_pod_is_ended_for_it() -> None:
     story = Story()
     story.runs(TRAIN, 17, at=NOW)
@@ -72,7 +84,7 @@ def test_a_job_that_slurm_lost_is_not_asked_for_again_there_and_no_pod_is_ended_
     acts = [each for second in range(2, 60) for each in lost(story, second)]
     assert not [each for each in acts if isinstance(each, AllocateNow | FailByDeadline | DeletePod)]
     [report] = [each for each in acts if isinstance(each, SetPodCondition)]
-    assert (report.event, report.condition) == (names.ABSENCE, "")
+    assert (report.event, report.condition, report.warning) == (names.ABSENCE, "", True)
     assert report.message.startswith(
         "Slurm knows no job 17 of this pod. The pod is left alone, and no job is requested for it."
     )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
 import pytest
 
 from scheduler import names
@@ -19,7 +23,7 @@ from scheduler.actions import (
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod
 from scheduler.model.refusal import Refusal
-from tests.builders import START, Story, grant, job_of, pod
+from tests.builders import CLUSTER, START, Story, grant, job_of, pod
 
 NOW = START + 10
 JOB = OwnerRef("batch/v1", "Job", "train", "uid-job")
@@ -122,8 +126,23 @@ def test_an_owner_that_is_read_again_unchanged_makes_no_refused_job_be_submitted
     [asked] = story.acts(AllocateNow, NOW)
     story.ended(asked, Outcome.REFUSED, at=NOW, number=2045)
     owners.live(NOW + 1, NOW + 90)
-    assert len(owners.reads) > 1
+    assert owners.reads == [NOW, NOW + 60]
     assert not owners.of(AllocateNow)
+
+
+def test_of_a_long_chain_of_owners_the_nearest_eight_are_read_and_read_again() -> None:
+    story = Story()
+    refs = [OwnerRef("example.com/v1", "Level", f"level-{level}", f"uid-{level}") for level in range(10)]
+    chain = dict(pairwise(refs))
+    story.sees(pod("a", owner=refs[0], says={"partition": "mian"}))
+    read: list[OwnerRef] = []
+    for second in range(100):
+        for action in story.decides(NOW + second):
+            if isinstance(action, ReadOwner):
+                read.append(action.ref)
+                story.sees(OwnerRead(action.ref, Owner(action.ref, {}, chain[action.ref]), NOW + second, "hpc"))
+            story.ended(action, at=NOW + second)
+    assert read == refs[:8] * 2
 
 
 def test_while_a_job_waits_in_slurms_queue_its_owners_edit_changes_it_in_place() -> None:
@@ -154,6 +173,16 @@ def test_a_pod_that_comes_long_after_its_owner_was_read_is_asked_for_as_its_owne
     assert isinstance(asked, AllocateNow)
     assert asked.spec.comment == "new"
     assert len(owners.reads) == 1
+
+
+@pytest.mark.parametrize(("later_s", "reads"), [(300, 0), (301, 1)])
+def test_the_owner_of_a_gang_is_read_again_if_its_last_pod_came_long_after_the_read(later_s: float, reads: int) -> None:
+    story = Story()
+    of_gang: dict[str, Any] = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}}
+    story.sees(pod("ring-0", owner=JOB, **of_gang), OwnerRead(JOB, Owner(JOB), NOW, "hpc"))
+    story.polls({}, at=NOW + later_s)
+    story.sees(pod("ring-1", owner=JOB, **of_gang))
+    assert len(story.acts(ReadOwner, NOW + later_s)) == reads
 
 
 def test_pods_that_come_soon_after_one_another_read_their_owner_once() -> None:
@@ -196,6 +225,7 @@ def test_an_owner_that_answers_500_is_reported_on_the_pod_and_read_again_until_i
         "JobSet train of this pod cannot be read, and is tried again: Kubernetes: read JobSet: conversion webhook failed "
         "(error 500)."
     ]
+    assert [each.warning for _, each in owners.of(SetPodCondition) if isinstance(each, SetPodCondition)] == [True]
     owners.failing = ""
     owners.live(NOW + 600, NOW + 700)
     assert len(owners.of(BindPod)) == 1
@@ -262,3 +292,43 @@ def test_after_a_restart_the_owners_of_queued_pods_are_read_before_their_jobs_ar
     story.ended(read, at=START + 30)
     [update] = story.acts(UpdateJob, START + 31)
     assert update.changes == {"excluded_nodes"}
+
+
+@pytest.mark.parametrize("unread", [0, 1])
+def test_a_queued_gangs_job_is_not_changed_while_an_owner_of_one_of_its_pods_cannot_be_read(unread: int) -> None:
+    story = Story()
+    refs = [OwnerRef("batch/v1", "Job", f"j{number}", f"uid-j{number}") for number in range(2)]
+    of_gang: dict[str, Any] = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}}
+    gang = [pod(f"ring-{number}", owner=ref, created=START - 60, **of_gang) for number, ref in enumerate(refs)]
+    story.sees(*gang, OwnerRead(refs[1 - unread], Owner(refs[1 - unread]), NOW, "hpc"))
+    [key] = story.world.workloads
+    job = replace(job_of(gang[0], 17, "PENDING"), name=names.job_name("hpc/ring", CLUSTER, key), tasks=2)
+    job = replace(job, reason="Resources", excluded_nodes="x2")
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(job, at=NOW)
+    for second in range(20):
+        acts = story.decides(NOW + second)
+        assert not [each for each in acts if isinstance(each, UpdateJob)]
+        for action in acts:
+            story.ended(action, Outcome.UNREACHED if isinstance(action, ReadOwner) else Outcome.DONE, at=NOW + second)
+    story.sees(OwnerRead(refs[unread], Owner(refs[unread]), NOW + 20, "hpc"))
+    story.reads(job, at=NOW + 20)
+    [update] = story.acts(UpdateJob, NOW + 21)
+    assert update.changes == {"excluded_nodes"}
+
+
+def test_owners_of_queued_pods_are_read_again_at_a_few_a_second_and_no_pod_waits_for_that() -> None:
+    story = Story()
+    waiting = []
+    for number in range(20):
+        ref = OwnerRef("batch/v1", "Job", f"j{number}", f"uid-j{number}")
+        waiting.append(pod(f"p{number}", owner=ref))
+        story.sees(waiting[-1], OwnerRead(ref, Owner(ref), NOW, "hpc"))
+        story.queues(waiting[-1], 100 + number, at=NOW)
+    late = NOW + 100
+    story.polls(dict.fromkeys(range(100, 120), "PENDING"), at=late)
+    for number, each in enumerate(waiting):
+        story.reads(job_of(each, 100 + number, "PENDING", reason="Resources"), at=late)
+    plan = story.plan(late)
+    assert 0 < len([each for each in plan.actions if isinstance(each, ReadOwner)]) <= 4
+    assert "owners" not in plan.parked

@@ -393,6 +393,7 @@ def test_a_job_that_waits_since_the_policy_gave_another_user_ends_before_its_pod
     waits = replace(TRAIN, created=START - 100)
     story.sees(waits)
     job, found = job_of(TRAIN, 17, "PENDING", submitted=START - 90), []
+    said: list[SetPodCondition] = []
     story.polls({17: "PENDING"}, at=START + 1)
     for second in range(1, 30):
         states = "CANCELLED" if found else "PENDING"
@@ -402,7 +403,15 @@ def test_a_job_that_waits_since_the_policy_gave_another_user_ends_before_its_pod
                 story.reads(replace(job, states=frozenset({states})), at=START + second)
             elif isinstance(action, CancelJob | AllocateNow):
                 found.append(action)
+            elif isinstance(action, SetPodCondition):
+                said.append(action)
             story.ended(action, at=START + second)
+    assert [(each.condition, each.message) for each in said] == [
+        (
+            names.PENDING,
+            "Slurm job 17 of alice ends first: it was made for the pod when the policy gave that user.",
+        )
+    ]
     first, second_one = found[:2]
     assert isinstance(first, CancelJob)
     assert (first.job_id, first.user) == (17, "alice")
@@ -441,7 +450,7 @@ def test_when_the_policy_changes_a_pod_of_an_earlier_process_waits_for_the_read_
     """However long ago the process began: a job that is not read yet may be the pod's, of the user that it had."""
     late = NOW + 60
     story = given_a_user(late, 17)
-    assert submissions(story, late + 1) == []
+    assert story.decides(late + 1) == [], "and nothing is said of so short a time"
     story.reads(Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=START), at=late + 2)
     assert [each.spec.user for each in submissions(story, late + 3)] == ["alice"]
 

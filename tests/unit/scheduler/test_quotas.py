@@ -92,6 +92,22 @@ def test_a_full_limit_is_shown_on_the_pods_and_costs_no_further_visits() -> None
     assert story.plan(NOW + 60).visited == ()
 
 
+def test_waiting_for_a_limit_of_the_policy_is_no_warning() -> None:
+    story = limited(max_jobs=1)
+    story.runs(pod("p0"), 1, at=NOW)
+    story.sees(pod("p1"))
+    [said] = story.acts(SetPodCondition, NOW + 1)
+    assert (said.condition, said.warning) == (names.LIMITED, False)
+
+
+def test_the_next_pass_is_when_the_rule_allows_another_submission() -> None:
+    story = limited(max_submit_rate=0.5)
+    story.sees(pod("p0"), pod("p1"))
+    plan = story.plan(NOW)
+    assert len([each for each in plan.actions if isinstance(each, AllocateNow)]) == 1
+    assert plan.wake_at == pytest.approx(NOW + 2, abs=0.01)
+
+
 def test_running_jobs_count_until_they_have_ended() -> None:
     story = limited(max_jobs=1)
     shown = story.runs(pod("p0"), 1, at=NOW)

@@ -21,7 +21,7 @@ from scheduler.actions import (
     RestoreKeys,
     SetPodCondition,
 )
-from scheduler.events import NodeSeen, OutageBegan, OutageEnded, Side
+from scheduler.events import NodeDeleted, NodeSeen, OutageBegan, OutageEnded, Side
 from scheduler.model.kubernetes import HostPort, OwnerRef, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.state.phase import Phase
@@ -65,11 +65,12 @@ def test_exactly_its_nodes_are_asked_for_under_its_name_and_it_runs_on_in_the_ne
     asked = lost(story)
     assert asked.spec.name == names.job_name("hpc/train", story.world.cluster, key_of(TRAIN))
     assert (asked.spec.required_nodes, asked.spec.excluded_nodes, asked.spec.gres) == ("x2", "", (("gpu", 1),))
+    assert (asked.spec.min_nodes, asked.spec.max_nodes) == (None, None), "of one pod, the nodes say how many"
     assert asked.reason == "Slurm has lost job 17: x2 is asked for again"
     story.ended(asked, at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
     [said] = story.decides(NOW + 7)
     assert isinstance(said, SetPodCondition)
-    assert (said.condition, said.event) == ("", "SlurmJobReplaced")
+    assert (said.condition, said.event, said.warning) == ("", "SlurmJobReplaced", True)
     assert said.message == ("Slurm job 30 holds the place of this pod; the job that the pod named does not.")
     assert said.annotations == {names.JOB_ID: "30", names.JOB_SINCE: "1970-01-01T00:17:10Z"}, (
         "a bridge that starts anew reads it there"
@@ -204,6 +205,7 @@ def test_nodes_that_are_not_in_service_are_asked_for_again_for_two_minutes() -> 
     story.ended(lost(story), Outcome.REFUSED, at=NOW + 7, number=2068)
     [said] = story.decides(NOW + 7)
     assert isinstance(said, SetPodCondition)
+    assert (said.event, said.warning) == (names.ABSENCE, True)
     assert said.message == (
         "Slurm lost job 17 of this pod, and its nodes are not in service there. They are requested again until 00:19 UTC; "
         "the pod runs on meanwhile."
@@ -247,6 +249,38 @@ def test_nodes_that_slurm_does_not_know_any_more_are_waited_for() -> None:
     story.world.slurm_nodes = known
     [asked] = story.acts(AllocateNow, NOW + 62)
     assert asked.spec.required_nodes == "x2"
+
+
+def test_nodes_that_slurm_never_knows_again_are_asked_for_once_after_two_minutes() -> None:
+    story = Story()
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.world.slurm_nodes = {name: node for name, node in (story.world.slurm_nodes or {}).items() if name != "x2"}
+    loses(story, NOW + 7)
+    assert story.acts(AllocateNow, NOW + 124) == []
+    [asked] = story.acts(AllocateNow, NOW + 125)
+    story.ended(asked, Outcome.REFUSED, at=NOW + 125, number=2018)
+    assert len(story.acts(FailByDeadline, NOW + 125)) == 1
+
+
+def test_a_pod_whose_node_is_not_in_kubernetes_any_more_ends_with_its_lost_job() -> None:
+    story = Story()
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(NodeDeleted("x2"))
+    assert [type(each) for each in is_lost(story, NOW + 7)] == [FailByDeadline]
+
+
+def test_a_gang_of_which_one_pod_is_still_to_be_bound_ends_with_its_lost_job_without_a_read() -> None:
+    """Its nodes are not asked for again, so what the new pod asks for does not matter."""
+    story = Story()
+    shown = gang_runs(story)
+    story.loses(replace(shown[2], phase=PodPhase.FAILED), NOW + 2)
+    new = pod("ring-2", says={"gang-size": "3"}, labels={names.PREFIX + "gang": "ring"}, created=NOW + 2, uid="uid-new")
+    story.sees(replace(new, owner=OwnerRef("batch/v1", "Job", "train", "uid-job")))
+    acts = is_lost(story, NOW + 7)
+    assert sorted(each.name for each in acts if isinstance(each, FailByDeadline)) == ["ring-0", "ring-1"]
+    assert not [each for each in acts if isinstance(each, ReadOwner | AllocateNow)]
 
 
 def test_a_lost_answer_is_looked_up_and_the_job_that_it_made_is_taken() -> None:
@@ -416,7 +450,9 @@ def gang_runs(story: Story, on: tuple[str, ...] = ("x1", "x1", "x2"), **fields: 
     members = [pod(f"ring-{rank}", says=says, labels=labels, **fields) for rank in range(len(on))]
     story.sees(*members)
     [asked] = story.acts(AllocateNow, NOW)
-    nodes = tuple(GrantedNode(name, on.count(name), 100 * on.count(name)) for name in sorted(set(on)))
+    nodes = tuple(
+        GrantedNode(story.world.in_slurm(name), on.count(name), 100 * on.count(name)) for name in sorted(set(on))
+    )
     story.ended(asked, at=NOW, job_id=17, grant=Grant(17, nodes))
     for bind in story.decides(NOW):
         story.ended(bind, at=NOW)
@@ -455,6 +491,19 @@ def test_a_gang_that_is_granted_other_nodes_than_it_runs_on_is_ended_with_its_jo
     assert cancel.reason == "job 30 has room for 1 of the 2 pods on x1"
     story.ended(cancel, at=NOW + 7)
     assert len(story.acts(FailByDeadline, NOW + 7)) == 3
+
+
+def test_a_node_that_is_not_in_kubernetes_any_more_does_not_prove_that_the_new_job_lacks_it() -> None:
+    """Its name in Slurm is not known any more (V7)."""
+    story = Story(nodes=(node("x1"), node("k2", labels={names.SLURM_NODE_LABEL: "x2"})))
+    gang_runs(story, ("x1", "x1", "k2"))
+    loses(story, NOW + 7)
+    asked = asked_again(story)
+    assert asked.spec.required_nodes == "x[1-2]"
+    story.sees(NodeDeleted("k2"))
+    granted = Grant(30, (GrantedNode("x1", 2, 200), GrantedNode("x2", 1, 100)))
+    story.ended(asked, at=NOW + 7, job_id=30, grant=granted)
+    assert {type(each) for each in story.decides(NOW + 7)} == {SetPodCondition}
 
 
 def test_another_node_that_was_called_like_its_own_takes_no_place_from_it() -> None:
@@ -675,7 +724,8 @@ def test_an_id_that_was_edited_before_the_job_was_replaced_is_put_back_as_the_ne
     shown = story.bound(TRAIN, 17, "x2")
     story.sees(replace(shown, annotations={**shown.annotations, names.JOB_ID: "4"}))
     story.ended(asked, at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
-    [restore] = story.acts(RestoreKeys, NOW + 7)
+    [restore] = [each for each in story.decides(NOW + 7) if isinstance(each, SetPodCondition | RestoreKeys)]
+    assert isinstance(restore, RestoreKeys)
     assert restore.annotations == {names.JOB_ID: "30", names.JOB_SINCE: "1970-01-01T00:17:10Z"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -21,9 +22,11 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.events import AbsenceConfirmed, OutageBegan, OutageEnded, Side
-from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.events import AbsenceConfirmed, NamespaceSeen, OutageBegan, OutageEnded, Side
+from scheduler.model.kubernetes import Namespace, Pod, PodPhase
+from scheduler.model.slurm import Job
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, node, pod, without
+from tests.unit.scheduler.test_gangs import launched, launcher_and_workers
 
 NOW = START + 20
 COUNT = 12
@@ -51,6 +54,7 @@ class Site:
     jobs    the jobs that Slurm has now; made: the pod of each job that was made since
     asked   when the nodes of which workload were asked for
     ends    UIDs of the pods that the bridge ended
+    said    what the pods were told
     """
 
     def __init__(self, count: int = COUNT) -> None:
@@ -62,6 +66,7 @@ class Site:
         self.asked: list[tuple[float, str]] = []
         self.submitted: list[tuple[float, str]] = []
         self.ends: set[str] = set()
+        self.said: list[SetPodCondition] = []
         self.at = NOW + 4
 
     def lives(self, seconds: float, answer: Answer = refuses, *, away: bool = False) -> None:
@@ -90,6 +95,9 @@ class Site:
                 self.story.ended(action, at=self.at)
             case DeletePod() | FailByDeadline():
                 self.ends.add(action.uid)
+                self.story.ended(action, at=self.at)
+            case SetPodCondition():
+                self.said.append(action)
                 self.story.ended(action, at=self.at)
             case _:
                 self.story.ended(action, at=self.at)
@@ -140,6 +148,31 @@ def test_a_held_pod_says_that_it_is_held_however_often_it_is_asked_for() -> None
     assert {
         status.at <= NOW + 20 for each in site.story.world.workloads.values() for status in each.last_status.values()
     } == {True}, "the words do not change, so they are written once"
+    assert [(each.event, each.warning) for each in site.said] == [(names.ABSENCE, True)] * COUNT
+
+
+def test_a_held_pod_says_nothing_before_the_first_attempt_to_get_its_nodes_is_answered() -> None:
+    """Slurm usually grants the nodes, and then there is nothing to say."""
+    site = Site()
+    site.lives(10, lambda site, asked, at: None)
+    assert len(site.asked) == COUNT
+    assert [each.last_status for each in site.story.world.workloads.values()] == [{}] * COUNT
+
+
+def test_that_the_nodes_of_a_held_pod_cannot_be_asked_for_is_noted_once() -> None:
+    """Each such note makes another pass begin, which visits the pods that waited."""
+    site = Site()
+    first = site.pods[0]
+    site.story.sees(replace(first, annotations=first.annotations | {names.PREFIX + names.TIME_LIMIT: "soon"}))
+    noted: Counter[str] = Counter()
+    for _ in range(200):
+        site.at += 1
+        site.story.polls({}, at=site.at)
+        plan = site.story.plan(site.at)
+        noted.update(key for key, _ in plan.not_asked_for)
+        for action in plan.actions:
+            site._performs(action, refuses)
+    assert noted == {key_of(first): 1}
 
 
 def test_release_with_room_ends_no_pod() -> None:
@@ -323,7 +356,8 @@ def test_a_job_that_is_missing_for_one_list_delays_no_pod_for_longer() -> None:
     site = Site(count=1)
     site.story.polls({}, at=NOW + 4)
     site.story.sees(pod("new", created=NOW + 4))
-    assert not [each for each in site.story.decides(NOW + 4) if isinstance(each, AllocateNow | SubmitJob | CancelJob)]
+    acts = site.story.decides(NOW + 4)
+    assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob | CancelJob | SetPodCondition)]
     site.jobs[17] = "RUNNING"
     site.lives(1)
     assert [key for _, key in site.submitted][:1] == [key_of(pod("new"))]
@@ -367,3 +401,111 @@ def test_a_held_pod_whose_nodes_cannot_be_asked_for_again_delays_no_pod() -> Non
     site.story.sees(first)
     site.lives(65)
     assert site.tries(first) != [], "its nodes are asked for when its annotation can be read"
+
+
+def submits_new(story: Story, at: float) -> bool:
+    """A pod comes.  True if it is submitted in the next pass."""
+    new = pod("new", created=at)
+    story.sees(new)
+    return any(isinstance(each, AllocateNow | SubmitJob) and each.key == key_of(new) for each in story.decides(at))
+
+
+def runs_as_17() -> Story:
+    story = Story()
+    story.runs(pod("train"), 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    return story
+
+
+def answers_reads(story: Story, at: float, *jobs: Job) -> None:
+    known = {job.id: job for job in jobs}
+    for read in story.acts(ReadJob, at):
+        if read.job_id in known:
+            story.reads(known[read.job_id], at=at, granted=grant(read.job_id, "x2"))
+            story.ended(read, at=at)
+
+
+def its_job_is_missing() -> Story:
+    story = runs_as_17()
+    story.polls({}, at=NOW + 5)
+    return story
+
+
+def a_previous_process_bound_it() -> Story:
+    story = Story()
+    story.sees(story.bound(pod("train", created=START - 60), 17, "x2", started=START - 50))
+    story.polls({}, at=NOW + 5)
+    return story
+
+
+def its_namespace_is_not_managed() -> Story:
+    other = pod("train", namespace="other")
+    story = Story()
+    story.runs(other, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(NamespaceSeen(Namespace("other", "2")))
+    story.polls({}, at=NOW + 5)
+    return story
+
+
+def its_job_ended() -> Story:
+    story = runs_as_17()
+    story.polls({17: "CANCELLED"}, at=NOW + 5)
+    answers_reads(story, NOW + 5, job_of(pod("train"), 17, "CANCELLED"))
+    return story
+
+
+def its_twin_lives(*, lost: bool) -> Story:
+    """Slurm made two jobs for the pod, and one of them is missing.  lost: a read denied the missing job"""
+    story = runs_as_17()
+    story.polls({30: "RUNNING"}, at=NOW + 2)
+    answers_reads(story, NOW + 2, job_of(pod("train"), 30))
+    if lost:
+        story.reads(None, job_id=17, at=NOW + 3)
+        story.polls({30: "RUNNING"}, at=NOW + 4)
+    return story
+
+
+def its_job_has_components() -> Story:
+    """Such a job cannot start at once, so its nodes are not asked for again."""
+    story = Story()
+    binds = launched(story)
+    for bind in binds:
+        story.ended(bind, at=NOW)
+    story.sees(*(story.bound(each, 17, bind.node) for each, bind in zip(launcher_and_workers(), binds, strict=True)))
+    story.polls({}, at=NOW + 5)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("life", "waits"),
+    [
+        (its_job_is_missing, True),
+        (a_previous_process_bound_it, True),
+        (its_namespace_is_not_managed, False),
+        (its_job_ended, False),
+        (partial(its_twin_lives, lost=False), False),
+        (partial(its_twin_lives, lost=True), False),
+        (its_job_has_components, False),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_pod_that_comes_waits_only_for_a_running_pod_whose_nodes_can_be_asked_for_again(
+    life: Callable[[], Story], waits: bool
+) -> None:
+    assert submits_new(life(), NOW + 5) is not waits
+
+
+def test_a_pod_whose_nodes_cannot_be_had_for_long_does_not_hide_that_another_pod_comes_first() -> None:
+    site = Site(count=2)
+    site.jobs[18] = "RUNNING"
+
+    def fails(site: Site, asked: AllocateNow, at: float) -> None:
+        site.story.ended(asked, Outcome.REFUSED, at=at, number=1007)
+
+    site.lives(130, fails)
+    assert site.tries(site.pods[0])
+    site.jobs.clear()
+    site.at += 1
+    site.story.polls({}, at=site.at)
+    assert not submits_new(site.story, site.at)

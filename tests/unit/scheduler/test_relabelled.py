@@ -13,8 +13,8 @@ from scheduler import names
 from scheduler.actions import Action, AllocateNow, CancelJob, DeletePod, EvictPod, FailByDeadline, ReadJob, SubmitJob
 from scheduler.apply import pods as pod_events
 from scheduler.apply import relabelled
-from scheduler.events import NodeSeen
-from scheduler.model.kubernetes import OwnerRef, Pod, PodPhase
+from scheduler.events import NamespaceSeen, NodeSeen, OutageBegan, OutageEnded, Side
+from scheduler.model.kubernetes import Namespace, OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
@@ -388,10 +388,62 @@ def test_a_relabelled_pod_whose_job_is_lost_is_ended_without_the_gang_whose_labe
     assert not [action for action in done if isinstance(action, CancelJob)]
 
 
+def _beside_a_lost_job(*more: Pod) -> _Restarted:
+    """Gang b runs for job 8, and beside it pod w0, whose job 7 is lost.  The quiet period has seven more seconds."""
+    others = [_bound(rank, _of_b(rank), JOB_B) for rank in (0, 1)]
+    story = _Restarted([_relabelled(0), *others, *more], JOB_B)
+    assert not story.lives(1, 5)
+    story.reads(JOB_B, at=RESTARTED + 5, granted=Grant(8, (GrantedNode("x2", 2, 200),)))
+    return story
+
+
+def test_a_relabelled_pod_whose_job_is_lost_is_ended_after_the_quiet_period_and_not_while_slurm_is_away() -> None:
+    story = _beside_a_lost_job()
+    assert not story.lives(5, 12)
+    story.sees(OutageBegan(Side.SLURM, RESTARTED + 12, "slurmrestd does not answer."))
+    assert not [action for second in range(12, 60) for action in story.decides(RESTARTED + second)]
+    story.sees(OutageEnded(Side.SLURM, RESTARTED + 60))
+    assert _ended(story.lives(60, 62)) == {"uid-w0"}
+
+
+def test_a_relabelled_pod_whose_job_is_lost_runs_on_while_its_namespace_is_not_managed() -> None:
+    story = _beside_a_lost_job()
+    story.sees(NamespaceSeen(Namespace("hpc", "1")))
+    assert not story.lives(5, 60)
+    story.checked = False  # a workload that runs is visited after a minute, and not because of a label
+    story.sees(NamespaceSeen(Namespace("hpc", "1", {names.MANAGED_LABEL: "true"})))
+    assert _ended(story.lives(60, 130)) == {"uid-w0"}
+
+
+def test_a_relabelled_pod_whose_job_is_lost_runs_on_while_many_jobs_are_missing() -> None:
+    """X6."""
+    singles = [pod(f"p{number}", node="x1", phase=PodPhase.RUNNING, started=START + 5) for number in range(12)]
+    more = [_showing(each, **OF_A_BIND, **{names.JOB_ID: str(100 + at)}) for at, each in enumerate(singles)]
+    done = _beside_a_lost_job(*more).lives(5, 100)
+    assert _ended(done) == set()
+    assert not [action for action in done if isinstance(action, CancelJob)]
+
+
 def test_pods_whose_lost_job_was_replaced_run_on_if_only_some_of_them_show_the_new_job() -> None:
     before, after = replace(JOB_B, id=6), replace(JOB_B, id=9)
     story = _Restarted([_bound(0, _of_b(0), before), _bound(1, _of_b(1), after)], after)
     assert not story.lives(1, 100)
+
+
+def test_of_pods_that_show_a_lost_job_only_those_end_that_are_not_on_nodes_of_the_new_job() -> None:
+    before, after = replace(JOB_B, id=6), replace(JOB_B, id=9)
+    elsewhere = _bound(2, _of_b(2), replace(before, nodes="x1"))
+    story = _Restarted([_bound(0, _of_b(0), before), _bound(1, _of_b(1), after), elsewhere], after)
+    done = story.lives(1, 100)
+    assert _ended(done) == {"uid-v2"}
+    assert not [action for action in done if isinstance(action, CancelJob)]
+
+
+def test_a_job_for_which_no_pod_runs_is_a_twin_and_not_the_reason_to_end_pods_of_a_lost_job() -> None:
+    before, twin = replace(JOB_B, id=6), replace(JOB_B, id=9, nodes="x1")
+    done = _Restarted([_bound(rank, _of_b(rank), before) for rank in (0, 1)], twin).lives(1, 20)
+    assert {action.job_id for action in done if isinstance(action, CancelJob)} == {9}
+    assert _ended(done) == set()
 
 
 def test_a_late_pod_whose_ended_job_is_of_a_gang_with_another_job_has_lost_its_job() -> None:

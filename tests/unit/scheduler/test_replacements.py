@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, DeletePod, FailByDeadline, SetPodCondition, SubmitJob
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    DeletePod,
+    FailByDeadline,
+    Outcome,
+    ReadJob,
+    SetPodCondition,
+    SubmitJob,
+)
+from scheduler.events import Side
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from tests.builders import START, Story, node, pod
@@ -373,3 +384,92 @@ def test_ranks_that_another_client_wrote_over_count_as_the_bind_wrote_them() -> 
     story.sees(replace(kept, annotations=kept.annotations | {names.RANK: "1", names.LOCAL_RANK: "9" * 5_000}))
     story.sees(member(9, created=LATER + 1))
     assert ranks_of(story, LATER + 2) == {"w-9": ("1", "1", "4")}
+
+
+# --- is it a replacement, or is the gang bound for the first time? ----------------------------------------------------
+
+WAITS = (
+    "The pod waits for a place in job 17. Pod w-1 asks for 8 CPUs, more than its place in job 17 has. "
+    "To submit all of them again, delete the other pods of hpc/ring, too."
+)
+
+
+def one_bound(story: Story, created: float, *former: Pod) -> list[CancelJob]:
+    """A gang of two is granted job 17; one is bound, and the other is deleted and comes again larger.  The jobs that end.
+
+    former   pods of an earlier run of the gang
+    """
+    pods = ring(2)
+    story.sees(*former, *pods)
+    story.ended(asks(story, LATER), at=LATER, job_id=17, grant=granted(17, ("x1", 2)))
+    first, second = story.acts(BindPod, LATER)
+    story.ended(first, at=LATER)
+    story.sees(story.bound(pods[0], 17, bound_at=LATER))
+    story.loses(pods[1], LATER)
+    story.ended(second, Outcome.REFUSED, at=LATER, number=404)
+    story.sees(member(1, 2, uid="uid-new", created=created, cpu=8000))
+    cancels = []
+    for second_later in range(1, 100):
+        at = LATER + second_later
+        story.polls({17: "RUNNING"}, at=at)
+        for action in story.decides(at):
+            cancels += [action] if isinstance(action, CancelJob) else []
+            story.ended(action, at=at) if not isinstance(action, CancelJob) else None
+    return cancels
+
+
+def test_a_larger_pod_that_comes_while_the_gang_is_bound_for_the_first_time_is_no_replacement() -> None:
+    """The gang never ran, so nothing is lost if it is submitted again as a whole."""
+    assert one_bound(Story(), LATER + 1)
+
+
+def test_pods_of_an_earlier_run_of_the_gang_do_not_make_its_present_pods_replacements() -> None:
+    story = Story()
+    former = [
+        story.bound(member(number, 2, uid=f"uid-former-{number}"), 6, phase=PodPhase.FAILED, bound_at=NOW - 100)
+        for number in range(2)
+    ]
+    assert one_bound(story, LATER + 1, *former)
+
+
+def test_after_a_restart_a_pod_is_a_replacement_if_all_places_of_the_job_were_taken_whatever_the_times_say() -> None:
+    """Kubernetes shows whole seconds: the pod came in the second in which the other pods were bound."""
+    first = Story()
+    shown = gang_of_two(first, ONE_GPU, gpu=1)
+    story = after_a_restart(first, shown, ONE_GPU)
+    story.sees(replace(shown[1], phase=PodPhase.FAILED))
+    story.sees(member(1, 2, uid="uid-new", created=NOW, cpu=8000))
+    said = [action.message for at in range(2, 60) for action in told(story, LATER + at)]
+    assert said == [WAITS]
+
+
+def told(story: Story, at: float) -> list[SetPodCondition]:
+    """The statuses of that pass, which ends nothing."""
+    acts = story.decides(at)
+    for action in acts:
+        story.ended(action, at=at)
+    assert not [each for each in acts if isinstance(each, CancelJob | DeletePod | FailByDeadline)]
+    return [each for each in acts if isinstance(each, SetPodCondition)]
+
+
+def test_a_pod_that_comes_to_a_gang_whose_lost_job_was_replaced_a_moment_ago_is_a_replacement() -> None:
+    """No pod shows the new job yet."""
+    story = Story()
+    held = granted(17, ("x1", 2))
+    shown = gang_of_two(story, held)
+    story.world.clocks[Side.SLURM].is_known = True
+    for at in (LATER + 3, LATER + 5):
+        story.polls({}, at=at)
+        for read in story.acts(ReadJob, at):
+            story.reads(None, job_id=read.job_id, at=at)
+            story.ended(read, at=at)
+    workload = story.world.workloads[story.world.key_of_pod[shown[0].uid]]
+    assert workload.in_flight is not None
+    story.loses(replace(shown[1], phase=PodPhase.FAILED), LATER + 6)
+    story.sees(member(1, 2, uid="uid-new", created=LATER + 6, cpu=8000))
+    story.ended(workload.in_flight.action, at=LATER + 6, job_id=30, grant=replace(held, job_id=30))
+    said = []
+    for at in range(7, 60):
+        story.polls({30: "RUNNING"}, at=LATER + at)
+        said += [each.message for each in told(story, LATER + at) if each.uid == "uid-new"]
+    assert said == [WAITS.replace("17", "30")]

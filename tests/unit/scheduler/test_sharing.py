@@ -46,11 +46,12 @@ def asked(story: Story, pods: Iterable[Pod], at: float = NOW) -> JobSpec:
     return one
 
 
-def refused(story: Story, pods: Iterable[Pod]) -> str:
+def refused(story: Story, pods: Iterable[Pod], condition: str = names.NO_NODE) -> str:
     story.sees(*pods)
     acts = story.decides(NOW)
     assert all(isinstance(each, SetPodCondition) for each in acts), "nothing is asked of Slurm"
     [said] = {each.message for each in acts if isinstance(each, SetPodCondition)}
+    assert {each.condition for each in acts if isinstance(each, SetPodCondition)} == {condition}
     return said
 
 
@@ -235,7 +236,7 @@ def test_pods_of_another_gang_do_not_decide_where_affinity_within_a_gang_is_met(
 
 def test_affinity_to_members_that_ask_for_other_resources_is_refused_and_tells_what_to_do() -> None:
     story = Story()
-    assert refused(story, led(affinity=of_role("worker"), **wanting(cpu=4000))) == (
+    assert refused(story, led(affinity=of_role("worker"), **wanting(cpu=4000)), names.REFUSED) == (
         "The required pod affinity of this gang wants its pods on one node, but they ask for different resources or nodes, "
         "and Slurm gives each kind nodes of its own. Let all pods ask for the same, or make the affinity a preference."
     )
@@ -285,7 +286,7 @@ def test_min_nodes_that_affinity_makes_impossible_is_refused() -> None:
         replace(each, affinity=of_role("worker"), annotations=each.annotations | {names.PREFIX + "min-nodes": "2"})
         for each in alike()
     ]
-    assert refused(Story(), pods) == (
+    assert refused(Story(), pods, names.REFUSED) == (
         "Annotation slurm-bridge/min-nodes: 2 nodes, but because of the required pod affinity of this gang its pods are "
         "requested on 1. Lower the number, or make the affinity a preference."
     )
@@ -411,7 +412,7 @@ def test_max_nodes_of_a_gang_counts_for_all_its_kinds_together(
 def test_max_nodes_below_what_the_kinds_of_a_gang_need_is_refused_in_words() -> None:
     story = Story(nodes=[node(f"x{number}") for number in range(4)])
     assert "at least 3 nodes in all. Annotation slurm-bridge/max-nodes or the policy (max_nodes) allows 2." in refused(
-        story, of_kinds((1, 1), (2, 60), most=2)
+        story, of_kinds((1, 1), (2, 60), most=2), names.REFUSED
     )
 
 
@@ -438,7 +439,7 @@ def test_affinity_between_shapes_is_refused_because_they_never_share_a_node() ->
     together = (PodTerm((Requirement(names.PREFIX + "gang", "In", ("ring",)),), frozenset({"hpc"})),)
     launcher, worker = ring(2, affinity=together)
     launcher = replace(launcher, **wanting(cpu=4000))
-    assert refused(Story(), [launcher, worker]).startswith(
+    assert refused(Story(), [launcher, worker], names.REFUSED).startswith(
         "The required pod affinity of this gang wants its pods on one"
     )
     leader, *workers = led(affinity=of_role("leader"), **wanting(cpu=4000))
