@@ -10,6 +10,7 @@ import pytest
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, ReadPod, SetPodCondition, SubmitJob
 from scheduler.events import NodeSeen, PodsListed, Scope
 from scheduler.model.kubernetes import PodPhase
+from scheduler.state import quarantine
 from scheduler.state.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod
 from tests.unit.scheduler.test_gangs import granted, member
@@ -141,6 +142,16 @@ def test_a_pod_is_not_looked_at_while_it_is_bound_once_more() -> None:
     story.ended(again, Outcome.UNKNOWN, at=SETTLED + 100)
     assert looks(story, SETTLED + 100) == []
     assert len(looks(story, SETTLED + 112)) + len(story.acts(BindPod, SETTLED + 112)) == 1
+
+
+def test_a_pod_whose_facts_the_quarantine_dropped_is_looked_at_when_they_are_back() -> None:
+    story = Story(guarded=True, nodes=ONE_NODE)
+    lost(story)
+    quarantine.quarantine_workload(story.world, key_of(BIG), ValueError("a defect"))
+    assert looks(story, SETTLED) == []
+    back_at = NOW + 10 + story.world.config.tuning.quarantine_s
+    looked = [look for at in (back_at, back_at + 1, back_at + 2) for look in looks(story, at)]
+    assert {each.uid for each in looked} == {BIG.uid}
 
 
 def test_a_bind_that_did_happen_is_known_from_the_look_on() -> None:
