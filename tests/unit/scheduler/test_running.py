@@ -391,6 +391,20 @@ def test_a_suspended_job_kills_nothing_and_its_pods_say_so_until_it_runs_again()
     assert said(story.decides(ENDS - 48)) == [("SlurmJobRuns", True, "Slurm job 17 runs until 02:07:00 UTC.")]
 
 
+def test_a_suspended_job_is_shown_on_the_pods_of_a_gang_that_run_and_not_on_one_that_waits_for_its_place() -> None:
+    story = Story(ALONE)
+    shown = gang_runs(story, [member(number, 2) for number in range(2)], ("x1", 1), ("x2", 1), at=NOW)
+    story.loses(replace(shown[1], phase=PodPhase.FAILED), NOW + 2)
+    story.polls({17: "SUSPENDED"}, at=NOW + 2)
+    story.sees(member(2, 2))
+    written = list[str]()
+    for at in (NOW + second for second in range(3, 9)):
+        for action in story.decides(at):
+            story.ended(action, at=at)
+            written += [action.name] if isinstance(action, SetJobCondition) else []
+    assert written == ["w-0"]
+
+
 def test_a_job_that_was_resumed_is_read_before_its_pod_shows_when_it_ends_now() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
@@ -568,7 +582,8 @@ def test_a_pod_that_fails_later_shows_since_when_it_is_bound() -> None:
 def test_a_pod_of_which_it_is_not_known_since_when_it_waits_shows_nothing(unknown: dict[str, Any]) -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
-    story.sees(replace(shown, **({"started": None} | unknown)))
+    shows = Condition(False, names.NOT_STARTING, "A previous process knew it.")
+    story.sees(replace(shown, **({"started": None, "job_condition": shows} | unknown)))
     assert story.decides(NOW + 700) == []
 
 

@@ -160,6 +160,9 @@ def test_a_read_that_failed_is_repeated_at_its_time_and_not_while_slurm_is_away(
         assert story.acts(ReadJob, at) == []
         failures, at = failures + 1, story.world.next_read_at(41)
     assert failures > 1
+    [read] = story.acts(ReadJob, at)
+    story.ended(read, Outcome.REFUSED, at=at, number=9001)
+    at = story.world.next_read_at(41)
     story.sees(OutageBegan(Side.SLURM, at - 1, "slurmrestd does not answer."))
     assert story.acts(ReadJob, at) == []
 
