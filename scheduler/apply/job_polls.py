@@ -136,7 +136,7 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
     if job_id in world.absent:
         world.absent.discard(job_id)
         reject(world, Anomaly.CAME_BACK, job_id, world.workloads_of(job))
-    elif states == job.states and not job.needs_proof_of_life:
+    elif states == job.states:
         return  # nothing changed
     job.mark_present()
     reused_ids.suspect_reuse(world, job, states, event.began)

@@ -37,8 +37,8 @@ class Jobs(Visits):
             job.granted_at = at
             if (workload := self.workloads.get(job.key or "")) is not None:
                 workload.backoff = workload.backoff.at_latest(at)  # the bind does not wait because of earlier failures
-        elif not holds_nodes(states) and job.holds_nodes and not is_ended(states):
-            job.grant = None  # the job was requeued: its next grant is another one
+        elif not holds_nodes(states) and not is_ended(states):
+            job.grant = None  # the job waits, perhaps because it was requeued: its next grant is another one
             job.bind_refused.clear()
             job.bind_trouble = ""
         if states != job.states:
@@ -94,7 +94,7 @@ class Jobs(Visits):
         self.absent.discard(job.id)
         self.expected.discard(job.id)
         self.placeholders.pop(job.id, None)
-        if job.key is not None and (job.ended or job.is_lost(self.config.tuning.absent_s)) and job.id in self.states:
+        if job.ended or job.is_lost(self.config.tuning.absent_s):
             self.forgotten_at[job.id] = max(job.known_since, job.read_began)
         concerned = self.workloads_of(job)
         for workload in concerned:
@@ -115,9 +115,7 @@ class Jobs(Visits):
         if job.absent_first is None:
             job.absent_first = began
         job.absent_last = began
-        if job.is_lost(absent_s) and not job.proven:
-            job.states = frozenset()  # a poll shows no names, so the end that it showed may be of another job
-        if job.is_lost(absent_s) and not before[1]:
+        if job.is_lost(absent_s):
             self._move_hint(job)
         if (job.absent, job.is_lost(absent_s)) != before:
             self.touch(job)

@@ -52,14 +52,9 @@ def note_pod(world: World, pod: Pod) -> None:
 
 def find_pods(world: World) -> None:
     """Check all pods of other schedulers again, after nodes or namespaces changed."""
-    if world.nodes is None or world.slurm_nodes is None:
-        return
-    for name, there in tuple(world.node_info.items()):
-        node = world.nodes.get(name)
-        if node is None or slurm_name(node) not in world.slurm_nodes:
-            continue
+    for there in tuple(world.node_info.values()):
         for pod in tuple(there.pods.values()):
-            if pod.scheduler_name != world.config.scheduler_name and pod.uid not in world.key_of_pod:
+            if pod.uid not in world.key_of_pod:
                 try:
                     note_pod(world, pod)
                 except Exception as error:  # noqa: BLE001 - contained to the pod, or raised

@@ -149,14 +149,6 @@ class Placeholder:
         """True if Slurm showed the job last, and not as ended.  An absent or denied job is neither alive nor ended."""
         return not self.ended and not self.absent and not self.denied
 
-    @property
-    def needs_proof_of_life(self) -> bool:
-        """True if an observation has to prove again that the job lives.
-
-        A list or a read lacked the job, a read showed another job, an admin confirmed that it is gone, or its end is proven.
-        """
-        return self.absent_first is not None or self.confirmed_gone or self.denied or self.end_proven
-
     def mark_present(self) -> None:
         """Note that the job is not absent."""
         self.absent_first = self.absent_last = None

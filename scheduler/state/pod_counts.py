@@ -33,10 +33,6 @@ class _Counted(NamedTuple):
     size: int | None
     run: str
 
-    def is_like(self, other: _Counted | None) -> bool:
-        """True if both add the same to all counts up to `succeeded`."""
-        return other is not None and self[:5] == other[:5]
-
 
 @dataclass(slots=True)
 class PodCounts:
@@ -62,7 +58,7 @@ class PodCounts:
     _of: dict[str, _Counted] = field(default_factory=dict)
 
     def count(self, pod: Pod, node: str, group: Group | None, *, over: bool = False) -> bool:
-        """Count the present state of the pod.  Returns True if a count up to `succeeded` changed.
+        """Count the present state of the pod.  Returns True if a count changed.
 
         node   the node of the pod; "": none
         over   count the pod as if it had ended
@@ -85,7 +81,7 @@ class PodCounts:
         self.drop(pod.uid)
         self._of[pod.uid] = now
         self._add(now, 1)
-        return not now.is_like(before)
+        return True
 
     def drop(self, uid: str) -> None:
         """Remove the pod from the counts."""

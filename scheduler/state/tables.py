@@ -201,8 +201,8 @@ class Tables:
         self.expected: set[int] = set()
         # placeholders that the last poll lacks
         self.absent: set[int] = set()
-        # id of a job whose end is known and whose record was removed while polls still showed it, to when its end became
-        # known: if a poll that began later shows that the job of this id lives, it is another job
+        # id of a job whose end is known and whose record was removed, to when its end became known, until a poll that began
+        # later: if that poll shows that the job of this id lives, it is another job
         self.forgotten_at: dict[int, float] = {}
         # since when no pods are ended for absent jobs, because too many are absent (X6); the same for jobs that only pods
         # name
