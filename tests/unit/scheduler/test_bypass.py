@@ -20,7 +20,7 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.events import NamespaceSeen, NodeSeen, OutageBegan, PodSeen, PodsListed, Scope, Side
+from scheduler.events import NamespaceSeen, NodeSeen, OutageBegan, PodDeleted, PodSeen, PodsListed, Scope, Side
 from scheduler.model.kubernetes import Namespace, OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.state.rivals import RECENT_S, another_bridge
@@ -501,6 +501,16 @@ def test_a_bypassing_pod_is_not_reported_while_slurm_is_away() -> None:
         assert story.decides(NOW + second) == []
 
 
+@pytest.mark.parametrize("fields", [{"node": "x9"}, {"phase": PodPhase.SUCCEEDED}, {"namespace": "kube-system"}])
+def test_a_pod_of_another_scheduler_is_ignored_if_slurm_does_not_allocate_its_node_or_it_has_ended_or_serves_the_cluster(
+    fields: dict[str, Any],
+) -> None:
+    story = Story(replace(ENDING, managed_namespaces=frozenset({"kube-system"})))
+    story.sees(NodeSeen(node("x9")), of_others(**fields))
+    assert goes_on(story) == []
+    assert story.world.workloads == {}
+
+
 def test_a_pod_of_another_bridge_is_left_to_that_bridge() -> None:
     """Two bridges of one Kubernetes, each with its own schedulerName, both on these nodes."""
     story = Story(ENDING)
@@ -512,6 +522,54 @@ def test_a_pod_of_another_bridge_is_left_to_that_bridge() -> None:
     assert told(acts) == {}
     assert ended(acts) == []
     assert len([each for each in acts if isinstance(each, ReadJob) and each.key]) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("interactive", id="no bridge's"),
+        pytest.param(f"hpc/theirs~{names.cluster_id(KUBE_SYSTEM.uid, 'third-bridge')}.k1", id="another bridge's"),
+        pytest.param("", id="gone"),
+    ],
+)
+def test_a_pod_of_another_scheduler_is_not_excused_by_a_job_that_the_bridge_of_its_scheduler_did_not_make(
+    name: str,
+) -> None:
+    story = Story(ENDING)
+    seen = of_others("theirs", scheduler_name="second-bridge", says={"job-id": "30"})
+    story.sees(seen)
+    acts = goes_on(story, jobs={30: Job(30, name, "carol", frozenset({"RUNNING"}))} if name else None)
+    assert ended(acts) == ["theirs"]
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_job_that_two_pods_of_another_bridge_name_is_judged_for_the_pod_that_is_left(
+    is_first: bool, is_forgotten: bool
+) -> None:
+    story = Story(ENDING)
+    left, gone = (of_others(name, scheduler_name="second-bridge", says={"job-id": "30"}) for name in ("left", "gone"))
+    story.sees(*((gone, left) if is_first else (left, gone)))
+    cluster = names.cluster_id(KUBE_SYSTEM.uid, "second-bridge")
+    theirs = Job(30, f"hpc/left~{cluster}.{key_of(left.pod)}", "alice", frozenset({"RUNNING"}))
+    at, asked = NOW, list[ReadJob]()
+    while not asked:
+        at += 1
+        story.polls({30: "RUNNING"}, at=at)
+        for action in story.decides(at):
+            if isinstance(action, ReadJob) and action.key:
+                asked.append(action)
+            elif isinstance(action, ReadJob):
+                story.reads(theirs, at=at)
+                story.ended(action, at=at)
+    story.sees(PodDeleted(Scope.OTHERS, gone.pod, at))
+    if is_forgotten:
+        story.decides(at)
+    story.reads(theirs, at=at + 1)
+    for action in asked:
+        story.ended(action, at=at + 1)
+    acts = goes_on(story, since=at + 1, jobs={30: theirs})
+    assert (told(acts), ended(acts)) == ({}, [])
 
 
 def test_what_it_takes_is_known_to_placement_as_ever() -> None:

@@ -14,6 +14,7 @@ from scheduler.actions import AllocateNow, BindPod, DeletePod, Outcome, ReadOwne
 from scheduler.apply import gang_size, pods, settling, surplus
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.translate.grouping import (
     GANG,
@@ -557,3 +558,20 @@ def test_a_pod_that_comes_while_the_last_member_is_being_bound_is_surplus() -> N
     story.ended(first, at=NOW)
     story.sees(one(8, 2))
     assert gang_of(story, one(8, 2)).group is None
+
+
+def test_a_gated_pod_and_a_pod_that_is_deleted_before_it_is_bound_take_no_place_in_the_gang() -> None:
+    """Of the other three pods the last one is a workload by itself."""
+    story = Story()
+    gated, deleted, *others = (one(number, 2) for number in range(5))
+    story.sees(replace(gated, gated=True), replace(deleted, deleting_at=NOW + 30), *others)
+    gang = story.world.key_of_pod[gated.uid]
+    assert [story.world.key_of_pod[each.uid] for each in others] == [gang, gang, key_of(others[-1])]
+    assert asks(story).spec.tasks == 2
+
+
+def test_a_pod_that_is_deleted_before_it_is_bound_leaves_its_running_gang_bound() -> None:
+    story = Story()
+    first, *_ = runs(story, [one(number, 2) for number in range(2)], ("x1", 2))
+    story.sees(replace(one(2, 2), created=NOW + 2, deleting_at=NOW + 30))
+    assert story.world.phase_of[story.world.key_of_pod[first.uid]] is Phase.BOUND

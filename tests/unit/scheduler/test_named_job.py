@@ -44,6 +44,37 @@ def test_a_pod_may_have_started_in_the_second_in_which_its_job_was_submitted(bef
     assert is_its is (before_s >= (-EXACT_S if ahead_s else 0))
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("late_s", [-44, -43, -4, -3, 0, 3, 4])
+def test_kubelets_time_of_the_start_counts_if_it_is_between_the_bind_and_the_observation(
+    late_s: int, is_known: bool
+) -> None:
+    """The time of the bind is by the clock of the API server, which may not be known."""
+    story = Story()
+    if is_known:
+        story.sees(ClockObserved(Side.KUBERNETES, START, START, START))
+    story.sees(TRAIN)
+    story.polls(at=SINCE)
+    shown = story.bound(TRAIN, 17, bound_at=SINCE - 40, started=SINCE + late_s)
+    story.sees(shown)
+    least = -40 if is_known else 0
+    counts = least - EXACT_S <= late_s <= EXACT_S
+    assert story.world.started_at(shown) == (shown.started if counts else SINCE)
+
+
+@pytest.mark.parametrize("late_s", [-1000, 3, 4])
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_when_a_pod_started_that_ran_already_is_not_known_if_its_time_is_in_the_future(
+    late_s: int, is_seen: bool
+) -> None:
+    story = Story()
+    story.polls(at=SINCE)
+    shown = story.bound(TRAIN, 17, started=SINCE + late_s)
+    if is_seen:
+        story.sees(shown)
+    assert story.world.started_at(shown) == (shown.started if late_s <= EXACT_S else None)
+
+
 def test_an_id_has_up_to_ten_digits() -> None:
     shown = ("4294967295", "42949672950", "", "-1", "x", "٣")
     assert [shown_id(pod(annotations={names.JOB_ID: each})) for each in shown] == [4294967295, *[None] * 5]

@@ -12,7 +12,9 @@ from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Partition
 from scheduler.policy.unknown_names import ACCOUNT
+from scheduler.state.phase import Phase
 from tests.builders import START, Story, grant, key_of, node, pod, slurm_node
+from tests.defects import breaks_rule
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -179,8 +181,12 @@ def test_a_pod_that_is_granted_nodes_before_its_pause_is_over_is_bound_at_once()
     assert [each.uid for each in story.acts(BindPod, at + 0.1)] == [TRAIN.uid]
 
 
-def test_when_an_own_job_of_that_user_ends_the_oldest_that_a_limit_held_back_goes_first() -> None:
-    story = Story()
+@pytest.mark.parametrize("in_quarantine", [False, True])
+def test_when_an_own_job_of_that_user_ends_the_oldest_that_a_limit_held_back_goes_first(
+    monkeypatch: pytest.MonkeyPatch, in_quarantine: bool
+) -> None:
+    """A workload in quarantine is not submitted, so it does not take the turn of another one."""
+    story = Story(guarded=True)
     story.queues(pod("first"), 17, at=NOW)
     story.polls({17: "PENDING"}, at=NOW + 0.1)
     held = [pod(name, created=START + age) for name, age in (("younger", 9), ("older", 5))]
@@ -194,6 +200,9 @@ def test_when_an_own_job_of_that_user_ends_the_oldest_that_a_limit_held_back_goe
         at += 61
     at -= 31  # in the middle of a pause
     story.polls({17: "PENDING"}, at=at)
+    if in_quarantine:
+        breaks_rule(monkeypatch, Phase.UNSUBMITTED, "older")
+        story.sees(replace(held[1], labels={"a": "b"}))
     assert story.acts(SubmitJob, at) == []
     story.polls({17: "COMPLETED"}, at=at + 1)
     [asked] = [
@@ -201,7 +210,7 @@ def test_when_an_own_job_of_that_user_ends_the_oldest_that_a_limit_held_back_goe
         for each in story.decides(at + 1)
         if isinstance(each, AllocateNow | SubmitJob) and each.spec.user == "alice" and "first" not in each.spec.name
     ]
-    assert asked.spec.name.startswith("hpc/older~")
+    assert asked.spec.name.startswith("hpc/younger~" if in_quarantine else "hpc/older~")
 
 
 # --- F3 -----------------------------------------------------------------------------------------------------------

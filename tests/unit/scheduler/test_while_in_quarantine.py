@@ -189,6 +189,15 @@ def test_an_error_while_a_surplus_pod_leaves_its_gang_leaves_no_pod_half_in_two_
     assert [story.world.key_of_pod[each.uid] for each in (first, second, third)] == [gang, gang, key(third)]
 
 
+def test_a_surplus_pod_goes_on_by_itself_while_its_gang_is_in_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = guarded()
+    first, second = ring(2)
+    third = replace(ring(3)[2], annotations=first.annotations)
+    story.sees(first, second, third)
+    drops(story, monkeypatch, replace(first, labels={**first.labels, "a": "b"}))
+    assert [each.key for each in story.acts(AllocateNow, NOW)] == [key(third)]
+
+
 def test_after_a_contained_error_pods_that_exclude_each_other_wait_for_those_in_flight_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
