@@ -148,7 +148,7 @@ def having(*jobs: Placeholder) -> Story:
     for each in jobs:
         story.world.placeholders[each.id] = each
         story.world.workloads[KEY].jobs.add(each.id)
-        story.world.expected.add(each.id)
+        (story.world.absent if each.absent else story.world.expected).add(each.id)
     story.world.dirty.clear()
     return story
 
@@ -163,7 +163,7 @@ def job(states: str = "RUNNING", *, job_id: int = 17, since: float = START, **fi
         (job(), False, "CANCELLED", "CANCELLED", True),
         (job(since=NOW), False, "CANCELLED", "RUNNING", False),
         (job(), False, "RUNNING", "RUNNING", False),
-        (job(confirmed_gone=True), False, "RUNNING", "RUNNING", True),
+        (job(absent_first=START, confirmed_gone=True), False, "RUNNING", "RUNNING", True),
         (job(), True, "CANCELLED", "CANCELLED", True),
         (job(denied=True), True, "CANCELLED", "RUNNING", True),
     ],
