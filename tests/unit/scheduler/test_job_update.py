@@ -140,6 +140,16 @@ def test_an_edit_that_slurm_may_take_later_is_sent_again_and_not_reported(refusa
     assert {type(each) for each in story.decides(NOW + 4)} - {PollNodes} == {UpdateJob}
 
 
+def test_an_edit_waits_for_the_answer_to_the_update_before_it() -> None:
+    story = queued()
+    story.sees(edited({"nice": "5"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.sees(edited({"nice": "6"}))
+    assert story.acts(UpdateJob, NOW + 10) == []
+    story.ended(update, at=NOW + 11)
+    assert [each.spec.nice for each in story.acts(UpdateJob, NOW + 11)] == [6]
+
+
 def test_after_an_outage_a_job_is_read_before_it_is_changed() -> None:
     """Slurm may have lost its state, and given the id to another job."""
     story = queued()
