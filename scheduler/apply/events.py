@@ -61,8 +61,8 @@ def new_world(config: Config, started: float, *, guarded: bool = False) -> World
 def apply_event(world: World, event: ev.Event) -> None:
     """Apply the event to the facts, and note the newest time of any event."""
     at = getattr(event, _TIME_OF.get(type(event), "at"), None)
-    if at is not None and at > world.newest_event_at:
-        world.newest_event_at = at
+    if at is not None:
+        world.newest_event_at = max(world.newest_event_at, at)
     try:
         APPLIERS[type(event)](world, event)
         if world.quarantine:

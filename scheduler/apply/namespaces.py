@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from scheduler import events as ev
-from scheduler.apply.policy import identity_changed, namespaces_first_listed
+from scheduler.apply.policy import identity_changed, mark_concerned
 from scheduler.apply.undecoded import note_decoded, note_list, with_undecoded
 from scheduler.model.kubernetes import Namespace
 from scheduler.nodes.observed import NEVER
@@ -57,7 +57,7 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
         _forget_labels(world, name)
     for name in changed:
         _note_former_labels(world, before.get(name))
-    (namespaces_first_listed if is_first else identity_changed)(world, changed)
+    (mark_concerned if is_first else identity_changed)(world, changed)  # the first list shows no change of labels
     _apply_early_events(world)
     if world.node_state.polled == NEVER:
         world.observe_slurm_nodes(partial(quarantine.quarantine_slurm_node, world))

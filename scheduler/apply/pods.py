@@ -169,7 +169,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     _note_input(world, workload, before, pod)
     if before is None or not before.node:  # the bind wrote the hint; a later edit does not make one
         take_hint(world, workload, pod)
-    if before is None and len(workload.pods) == 1 and workload.jobs:
+    if before is None and len(workload.pods) == 1:
         _detach_jobs_of_other_users(world, workload)
     if pod.node:
         workload.bound.pop(pod.uid, None)

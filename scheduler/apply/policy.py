@@ -42,21 +42,14 @@ def identity_changed(world: World, namespaces: Collection[str] | None = None) ->
 
     namespaces   only workloads in these namespaces; None: all workloads
     """
-    _mark_concerned(world, namespaces)
+    mark_concerned(world, namespaces)
     if world.ready:
         read_first(world, namespaces)
     elif namespaces is None or namespaces:
         world.changed_early = True
 
 
-def namespaces_first_listed(world: World, namespaces: Collection[str]) -> None:
-    """As `identity_changed`, for the first list of namespaces, which shows no change of labels."""
-    _mark_concerned(world, namespaces)
-    if world.ready:
-        read_first(world, namespaces)
-
-
-def _mark_concerned(world: World, namespaces: Collection[str] | None) -> None:
+def mark_concerned(world: World, namespaces: Collection[str] | None) -> None:
     """Mark the workloads of these namespaces (None: of all), and read the jobs again whose user the policy did not give."""
     world.identity_changes += 1
     if namespaces is None:

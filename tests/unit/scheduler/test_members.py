@@ -14,6 +14,7 @@ from scheduler.actions import AllocateNow, BindPod, DeletePod, Outcome, ReadOwne
 from scheduler.apply import gang_size, pods, settling, surplus
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase
+from scheduler.state.in_flight import InFlight
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.translate.grouping import (
@@ -575,3 +576,149 @@ def test_a_pod_that_is_deleted_before_it_is_bound_leaves_its_running_gang_bound(
     first, *_ = runs(story, [one(number, 2) for number in range(2)], ("x1", 2))
     story.sees(replace(one(2, 2), created=NOW + 2, deleting_at=NOW + 30))
     assert story.world.phase_of[story.world.key_of_pod[first.uid]] is Phase.BOUND
+
+
+# --- which events settle a group ------------------------------------------------------------------------------------
+
+
+PLAIN = one(0, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_same"),
+    [
+        ({}, True),
+        ({"node": "x1"}, True),
+        ({"annotations": {**PLAIN.annotations, "a": "b"}}, True),
+        ({"annotations": {SIZE: "3"}}, False),
+        ({"annotations": {}}, False),
+        ({"phase": PodPhase.FAILED}, False),
+        ({"gated": True}, False),
+        ({"deleting_at": NOW}, False),
+        ({"labels": {**PLAIN.labels, "a": "b"}}, False),
+    ],
+)
+def test_an_event_that_changes_nothing_that_is_counted_settles_nothing(changes: dict[str, Any], is_same: bool) -> None:
+    story = Story()
+    story.sees(one(0, 2), one(1, 2))
+    gang, changed = gang_of(story, PLAIN), replace(PLAIN, **changes)
+    assert settling.counts_the_same(gang, PLAIN, changed) is is_same
+    assert not settling.counts_the_same(gang, None, changed), "a new pod"
+    gang.surplus["uid"] = None
+    assert not settling.counts_the_same(gang, PLAIN, changed), "a surplus pod may take a place"
+
+
+def edited(story: Story) -> None:
+    story.sees(replace(one(0, 5), labels={**one(0, 5).labels, "a": "b"}))
+
+
+def loses_a_member(story: Story) -> None:
+    story.loses(one(4, 5), NOW)
+
+
+def one_comes_bound(story: Story) -> None:
+    story.sees(replace(one(6, 5), node="x1"))
+
+
+def one_disagrees(story: Story) -> None:
+    story.sees(one(6, 4))
+
+
+def size_is_known_again(story: Story) -> None:
+    gang_of(story, one(0, 5)).size = 0
+    edited(story)
+
+
+def size_is_not_known(story: Story) -> None:
+    gang = gang_of(story, one(0, 5))
+    assert gang.group is not None
+    gang.show("uid-w-1", replace(gang.group, size=4))
+    gang.size = 0
+    edited(story)
+
+
+@pytest.mark.parametrize(
+    ("here", "happens", "waits"),
+    [
+        (5, edited, False),
+        (4, edited, False),
+        (6, edited, False),
+        (6, loses_a_member, True),
+        (5, loses_a_member, False),
+        (5, one_comes_bound, True),
+        (4, one_comes_bound, False),
+        (5, one_disagrees, False),
+        (6, size_is_known_again, True),
+        (5, size_is_known_again, False),
+        (6, size_is_not_known, False),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_a_large_group_waits_for_more_events_only_if_single_pods_have_to_be_compared(
+    here: int, happens: Callable[[Story], None], waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gang of five: if pods are missing, and no surplus pod is there, or if none is missing, the counts are enough."""
+    story = Story(checked=False)
+    story.sees(*(one(number, 5) for number in range(here)))
+    gang = gang_of(story, one(0, 5))
+    assert len(gang.surplus) == max(0, here - 5)
+    monkeypatch.setattr(settling, "SETTLED_AT_ONCE", 3)
+    story.world.dirty.clear()
+    happens(story)
+    assert (gang.key in story.world.unsettled) is waits
+    assert not waits or gang.key not in story.world.dirty, "no pass visits it before it is settled"
+
+
+@pytest.mark.parametrize(("sizes", "is_kept"), [((2, 2), True), ((3, 3), False), ((2, 3), False)])
+def test_the_next_pod_is_compared_with_the_last_rank_of_a_gang_only_while_the_gang_is_complete(
+    sizes: tuple[int, int], is_kept: bool
+) -> None:
+    story = Story()
+    story.sees(*(one(number, size) for number, size in enumerate(sizes)))
+    gang = gang_of(story, one(0, sizes[0]))
+    gang.last_rank = ()
+    settling.settle(story.world, gang)
+    assert (gang.last_rank is not None) is is_kept
+
+
+def ending(gang: Workload, uid: str) -> None:
+    end = DeletePod(gang.key, uid, "hpc", uid, "why")
+    gang.pods_in_flight[uid] = InFlight(end, NOW)
+
+
+def running_gang(size: int) -> tuple[Story, Workload]:
+    story = Story(checked=False)
+    story.sees(*(replace(one(number, size), node="x1", phase=PodPhase.RUNNING) for number in range(size)))
+    return story, gang_of(story, one(0, size))
+
+
+@pytest.mark.parametrize(
+    ("is_written_off", "members"), [(True, {"w-1", "w-2", "w-3"}), (False, {"w-0", "w-1", "w-2", "w-3"})]
+)
+def test_the_place_of_a_pod_that_the_bridge_ends_is_free_once(is_written_off: bool, members: set[str]) -> None:
+    """A pod that was written off, because its node is dead, has left its place already."""
+    story, gang = running_gang(3)
+    ending(gang, "uid-w-0")
+    ending(gang, "uid-gone")
+    if is_written_off:
+        gang.write_off("uid-w-0")
+    story.sees(one(3, 3), one(4, 3))
+    assert {each.name for each in gang.members} == members
+
+
+def test_a_surplus_pod_takes_no_place_before_the_pod_that_the_bridge_ends_terminates() -> None:
+    story, gang = running_gang(2)
+    story.sees(one(2, 2))
+    ending(gang, "uid-w-0")
+    story.sees(replace(one(1, 2), node="x1", phase=PodPhase.RUNNING, labels={**one(1, 2).labels, "a": "b"}))
+    assert {each.name for each in gang.members} == {"w-0", "w-1"}
+
+
+def test_a_group_of_which_no_pod_is_left_is_in_no_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only surplus pods are left of a large group, for which single pods have to be compared."""
+    story, alone = Story(checked=False), of_set(0)
+    story.sees(alone)
+    gang = gang_of(story, alone)
+    monkeypatch.setattr(settling, "SETTLED_AT_ONCE", -1)
+    story.loses(alone, NOW)
+    assert settling.settle(story.world, gang)
