@@ -22,7 +22,7 @@ def take_workload(world: World, pod: Pod) -> Workload:
     key = world.key_of_pod.get(pod.uid)
     if key is not None:
         workload = _follow_bind(world, world.workloads[key], pod)
-        if workload.group is not None and pod.uid in workload.pods:
+        if workload.group is not None:
             _show(world, workload, pod)
         elif _was_refused_alone(workload, pod.uid):
             return _join_group(world, workload, pod)
@@ -132,7 +132,7 @@ def _take_or_make(world: World, key: str, pod: Pod, readable: str) -> Workload:
     workload = world.workloads.get(key)
     if workload is None:
         workload = world.workloads[key] = Workload(key, readable, created=pod.created)
-    workload.readable = workload.readable or readable  # a job of a previous process was read before its pods came
+    workload.readable = readable  # a job of a previous process may have been read before its pods came
     return workload
 
 

@@ -50,9 +50,9 @@ def gang_of(world: World, group: Group) -> Workload | None:
     return world.workloads.get(names.workload_key(group.identity))
 
 
-def forget_surplus(world: World, alone: Workload, uid: str) -> None:
-    """The gang of a surplus pod forgets the pod, because the pod is gone."""
-    if alone.group is None and (group := alone.shown.get(uid)) is not None:
+def forget_surplus(world: World, workload: Workload, uid: str) -> None:
+    """If the pod is a surplus pod, its gang forgets it, because the pod is gone."""
+    if (group := workload.shown.get(uid)) is not None:
         gang = gang_of(world, group)
         if gang is not None:
             gang.surplus.pop(uid, None)

@@ -13,8 +13,9 @@ from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, DeletePod, Outcome, ReadOwner, SubmitJob
 from scheduler.apply import gang_size, pods, settling, surplus
 from scheduler.events import OwnerRead
-from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
 from scheduler.state.in_flight import InFlight
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.translate.grouping import (
@@ -22,6 +23,7 @@ from scheduler.translate.grouping import (
     GANG_SIZE,
     JOBSET,
     JOBSET_ATTEMPT,
+    JOBSET_PART,
     JOBSET_UID,
     KUEUE_GROUP,
     KUEUE_SIZE,
@@ -722,3 +724,68 @@ def test_a_group_of_which_no_pod_is_left_is_in_no_stages(monkeypatch: pytest.Mon
     monkeypatch.setattr(settling, "SETTLED_AT_ONCE", -1)
     story.loses(alone, NOW)
     assert settling.settle(story.world, gang)
+
+
+# --- pods by themselves ---------------------------------------------------------------------------------------------
+
+
+def test_a_waiting_surplus_pod_does_not_join_its_gang_by_an_annotation() -> None:
+    """Only a pod on a node shows by the trace of its bind that it is a member."""
+    story = with_one_more()
+    gang, trace = gang_of(story, one(0, 2)), names.traceparent(CLUSTER, gang_of(story, one(0, 2)).key)
+    waits = one(2, 2)
+    story.sees(replace(waits, annotations={**waits.annotations, names.TRACEPARENT: trace}))
+    assert gang_of(story, waits) is not gang
+
+
+def test_a_surplus_pod_that_was_bound_by_itself_is_no_surplus_of_itself() -> None:
+    story, waits = with_one_more(), one(2, 2)
+    story.sees(replace(waits, node="x1", annotations={**waits.annotations, **OF_A_BIND, names.JOB_ID: "17"}))
+    alone = gang_of(story, waits)
+    assert (alone.surplus, set(alone.shown), set(alone.pods)) == ({}, {waits.uid}, {waits.uid})
+
+
+def test_a_gang_of_pods_of_a_jobset_is_not_divided_into_the_stages_of_the_jobset() -> None:
+    """The user's own label decides."""
+    story = Story()
+    stages = (Stage("first", ("a",), 1), Stage("second", ("b",), 1))
+    story.world.owners["hpc", SET.uid] = Owner(SET, members=2, stages=stages)
+    labels = {GANG: "ring", JOBSET_UID: SET.uid, JOBSET_PART: "a"}
+    story.sees(*(pod(name, labels=labels, says={"gang-size": "2"}) for name in ("w-0", "w-1")))
+    assert [(sorted(each.pods), each.size) for each in story.world.workloads.values()] == [(["uid-w-0", "uid-w-1"], 2)]
+
+
+@pytest.mark.parametrize(
+    ("job", "waits"),
+    [
+        (("its own", "PENDING"), True),
+        (("its own", "COMPLETED"), True),
+        (("its own", "RUNNING"), False),
+        (("shown", "PENDING"), False),
+    ],
+)
+def test_a_surplus_pod_is_free_to_join_while_its_own_job_waits_or_has_ended(job: tuple[str, str], waits: bool) -> None:
+    story = with_one_more()
+    alone = gang_of(story, one(2, 2))
+    key = alone.key if job[0] == "its own" else None
+    story.world.placeholders[17] = Placeholder(17, key, "alice", frozenset({job[1]}), NOW)
+    alone.jobs.add(17)
+    story.world.polled, story.world.newest_event_at = None, NOW + 10_000
+    story.loses(one(0, 2), NOW)
+    story.world.newest_event_at = NOW + 10_000
+    settling.settle(story.world, gang_of(story, one(1, 2)))
+    assert (gang_of(story, one(2, 2)) is gang_of(story, one(1, 2))) is waits
+
+
+@pytest.mark.parametrize(("after_s", "joins"), [(-0.1, False), (0.0, True)])
+def test_a_surplus_pod_with_a_job_joins_when_the_member_that_left_had_time_to_be_replaced(
+    after_s: float, joins: bool
+) -> None:
+    story = with_one_more()
+    alone, gang = gang_of(story, one(2, 2)), gang_of(story, one(1, 2))
+    story.world.placeholders[17] = Placeholder(17, alone.key, "alice", frozenset({"PENDING"}), NOW)
+    alone.jobs.add(17)
+    story.loses(one(0, 2), NOW)
+    story.world.newest_event_at = NOW + story.world.config.tuning.gang_bind_deadline_s + after_s
+    settling.settle(story.world, gang)
+    assert (gang_of(story, one(2, 2)) is gang) is joins

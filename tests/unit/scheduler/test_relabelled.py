@@ -16,12 +16,13 @@ from scheduler.apply import relabelled
 from scheduler.events import NamespaceSeen, NodeSeen, OutageBegan, OutageEnded, Side
 from scheduler.model.kubernetes import Namespace, OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
+from scheduler.policy.rules import Policy, Rule
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.grouping import GANG, GANG_SIZE, Group, group_of
-from tests.builders import CLUSTER, OF_A_BIND, START, Story, node, pod
-from tests.defects import breaks
+from tests.builders import ALICE, CLUSTER, CONFIG, OF_A_BIND, START, Story, node, pod
+from tests.defects import Defect, breaks
 
 RESTARTED = START + 100
 EDITS: list[tuple[Mapping[str, str], Mapping[str, str]]] = [
@@ -544,3 +545,134 @@ def test_after_a_restart_a_running_gang_keeps_its_job_beside_a_pod_of_its_earlie
     story = _Restarted([stuck, _bound(0), _bound(1)], JOB, earlier)
     story.sees(NodeSeen(node("x2", ready=False)))
     assert not story.lives(1, 100)
+
+
+# --- which pods move, and what is left --------------------------------------------------------------------------------
+
+
+BOTH = replace(CONFIG, policy=Policy((Rule(("hpc", "other"), ALICE),)))
+
+
+def _apart(pod_of_job: Pod, *, beside: bool = True) -> tuple[Story, Workload, Workload]:
+    """A relabelled pod by itself, and the gang of its job, with another pod or without pods."""
+    gang_pods = [_bound(1)] if beside else []
+    story = Story(BOTH, pods=[pod_of_job, *gang_pods], checked=False)
+    record = story.world.placeholders[7]
+    assert record.hinted_by
+    other = story.world.workloads[names.workload_key(pod_of_job.uid)]
+    gang = story.world.workloads.get(KEY)
+    if gang is None:
+        gang = story.world.workloads[KEY] = Workload(KEY)
+    return story, other, gang
+
+
+def _annotated(**changes: str | None) -> Pod:
+    """The relabelled pod with other annotations of its bind; None: without this one."""
+    shown = _edited(_bound(0), {}, {})
+    keys = {names.PREFIX + key.replace("_", "-"): value for key, value in changes.items()}
+    return replace(
+        shown, annotations={key: value for key, value in (shown.annotations | keys).items() if value is not None}
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "job", "moves"),
+    [
+        (_annotated(), JOB, True),
+        (_annotated(job_id="8"), JOB, False),
+        (_annotated(rank=None), JOB, False),
+        (replace(_annotated(), annotations={**_annotated().annotations, names.TRACEPARENT: "another"}), JOB, False),
+        (replace(_annotated(), node="x2"), JOB, False),
+        (replace(_annotated(), node="x2"), replace(JOB, nodes="x["), True),
+        (_annotated(), replace(JOB, user="bob"), False),
+        (replace(_annotated(), namespace="other"), JOB, False),
+    ],
+    ids=[
+        "bound for the job",
+        "for another job",
+        "by another client",
+        "for another gang",
+        "on a node of another job",
+        "the nodes of the job cannot be read",
+        "of another user",
+        "in another namespace",
+    ],
+)
+def test_only_pods_that_were_bound_for_the_job_move_to_its_gang(shown: Pod, job: Job, moves: bool) -> None:
+    story, other, gang = _apart(shown)
+    story.world.placeholders[7].hinted_by.add(other.key)
+    relabelled.gather(story.world, gang, job)
+    assert (shown.uid in gang.pods) is moves
+    assert (shown.uid in other.pods) is not moves
+
+
+def test_a_pod_that_another_client_bound_does_not_move() -> None:
+    story, other, gang = _apart(_annotated())
+    other.strays[_annotated().uid] = RESTARTED
+    relabelled.gather(story.world, gang, JOB)
+    assert set(other.pods) == {_annotated().uid}
+
+
+@pytest.mark.parametrize(("before", "after"), [("", "hpc/a"), ("known before", "known before")])
+def test_a_gang_of_which_only_the_job_is_known_is_called_as_its_job(before: str, after: str) -> None:
+    story, _, gang = _apart(_annotated(), beside=False)
+    gang.readable = before
+    relabelled.gather(story.world, gang, JOB)
+    assert gang.readable == after
+    assert gang.group is not None
+    assert gang.group.name == after.rpartition("/")[2]
+
+
+def test_a_pod_with_the_annotations_of_a_pod_by_itself_does_not_join_it() -> None:
+    """A manifest was copied from a bound pod.  Only gangs have several pods."""
+    alone = pod("alone")
+    written = {
+        **OF_A_BIND,
+        names.JOB_ID: "7",
+        names.TRACEPARENT: names.traceparent(CLUSTER, names.workload_key(alone.uid)),
+    }
+    original, copy = (replace(each, node="x1", annotations=written) for each in (alone, pod("copy")))
+    story = Story(pods=(original, copy))
+    workload = story.world.workloads[names.workload_key(alone.uid)]
+    relabelled.gather(story.world, workload, JOB)
+    assert set(workload.pods) == {alone.uid}
+
+
+def test_an_error_while_pods_move_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise Defect("while pods move")
+
+    monkeypatch.setattr(relabelled, "_gather_from", fails)
+    story, _, gang = _apart(_annotated())
+    story.world.guarded = True
+    with pytest.raises(Defect):
+        relabelled.gather(story.world, gang, JOB)
+
+
+def test_pods_that_stay_name_the_job_that_one_of_them_shows_and_that_they_have() -> None:
+    """Not a job that a waiting pod shows, nor one that is not theirs, nor what they named before."""
+    of_b = {"labels": {GANG: "b"}, "says": {"gang-size": "4"}}
+    waits = replace(pod("b0", **of_b), annotations={**pod("b0", **of_b).annotations, names.JOB_ID: "10"})
+    edited, stays = (
+        replace(each, node="x1", annotations={**each.annotations, **OF_A_BIND, names.SIZE: "4", names.JOB_ID: shown})
+        for each, shown in ((pod("b1", **of_b), "99"), (pod("b2", **of_b), "8"))
+    )
+    moves = replace(_annotated(), labels={GANG: "b"})
+    story = Story(pods=[waits, edited, stays, moves, _bound(1)], checked=False)
+    other = story.world.workloads[story.world.key_of_pod[stays.uid]]
+    for job_id in (7, 8, 10):
+        known = story.world.placeholders.setdefault(
+            job_id, replace(story.world.placeholders[7], id=job_id, hinted_by=set())
+        )
+        known.hinted_by.add(other.key)
+    other.jobs, other.hint = {7, 8, 10}, 7
+    relabelled.gather(story.world, story.world.workloads[KEY], JOB)
+    assert moves.uid not in other.pods
+    assert (other.hint, other.jobs) == (8, {8, 10})
+    story.world.placeholders[7].hinted_by.add(other.key)
+    other.put(moves := replace(moves, uid="uid-again"))
+    other.jobs, other.hint = {7, 8, 10}, 10
+    story.world.key_of_pod[moves.uid] = other.key
+    other.show(moves.uid, next(iter(other.shown.values())))
+    relabelled.gather(story.world, story.world.workloads[KEY], JOB)
+    assert (other.hint, other.jobs) == (10, {8, 10}), "they named another job"

@@ -493,8 +493,10 @@ def test_an_end_of_a_pod_that_moved_to_another_workload_is_over_there() -> None:
     story, workload = having()
     end, of_gone = DeletePod("former", OLD.uid, "hpc", "old", "why"), DeletePod(KEY, "uid-gone", "hpc", "gone", "why")
     for action in (end, of_gone):
+        story.world.dirty.clear()
         in_flight(story, workload, action)
         story.ended(action, at=NOW + 1)
+        assert KEY in story.world.dirty
     assert list(workload.pods_in_flight) == [OLD.uid]
     assert workload.pods_in_flight[OLD.uid].until is not None
 
