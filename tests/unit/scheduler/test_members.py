@@ -750,8 +750,9 @@ def test_a_gang_of_pods_of_a_jobset_is_not_divided_into_the_stages_of_the_jobset
     story = Story()
     stages = (Stage("first", ("a",), 1), Stage("second", ("b",), 1))
     story.world.owners["hpc", SET.uid] = Owner(SET, members=2, stages=stages)
-    labels = {GANG: "ring", JOBSET_UID: SET.uid, JOBSET_PART: "a"}
-    story.sees(*(pod(name, labels=labels, says={"gang-size": "2"}) for name in ("w-0", "w-1")))
+    labels = {GANG: "ring", JOBSET_UID: SET.uid}
+    parts = (("w-0", "a"), ("w-1", "b"))
+    story.sees(*(pod(name, labels={**labels, JOBSET_PART: part}, says={"gang-size": "2"}) for name, part in parts))
     assert [(sorted(each.pods), each.size) for each in story.world.workloads.values()] == [(["uid-w-0", "uid-w-1"], 2)]
 
 
