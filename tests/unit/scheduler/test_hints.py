@@ -271,6 +271,8 @@ def test_the_condition_of_a_pod_names_its_job_only_while_it_waits_and_has_no_job
     story.world.placeholders |= {job_id: record(job_id, KEY) for job_id in jobs}
     take_hint(story.world, workload, replace(waits, **fields))
     assert workload.hint == hint
+    if hint is not None:
+        assert story.world.placeholders[hint].states == {"RUNNING" if fields else "PENDING"}
 
 
 @pytest.mark.parametrize(
@@ -303,6 +305,7 @@ def test_an_id_that_another_client_wrote_over_the_id_of_the_bridges_bind_is_no_h
         ({"own": "PENDING"}, 17, True),
         ({"own": "RUNNING", "on": "x2"}, 17, True),
         ({"own": "RUNNING", "hint": 16}, 16, True),
+        ({"read": {"user": "bob", "submitted": NOW}}, 17, False),
     ],
     ids=[
         "it may be theirs",
@@ -312,6 +315,7 @@ def test_an_id_that_another_client_wrote_over_the_id_of_the_bridges_bind_is_no_h
         "the own job waits",
         "the own job is elsewhere",
         "the pods name another job",
+        "another user's",
     ],
 )
 def test_pods_follow_a_job_of_another_name_unless_the_job_of_their_own_name_holds_their_node(
@@ -323,7 +327,7 @@ def test_pods_follow_a_job_of_another_name_unless_the_job_of_their_own_name_hold
     if "own" in what:
         story.world.placeholders[18] = record(18, KEY, what["own"], grant=grant(18, what.get("on", "x1")))
         workload.jobs.add(18)
-    assert follow_if_renamed(story.world, job, RENAMED) is is_followed
+    assert follow_if_renamed(story.world, job, replace(RENAMED, **what.get("read", {}))) is is_followed
     assert (workload.hint, job.followed_by) == (hint, {KEY} if is_followed else set())
     assert not is_followed or KEY in job.hinted_by
 

@@ -118,6 +118,14 @@ def test_labels_of_a_namespace_mark_those_bound_pods_that_another_client_bound()
     assert marked(story, NamespaceSeen(Namespace("another", "9", {"a": "b"}))) == {"stray"}
 
 
+def test_labels_of_a_namespace_mark_the_waiting_jobs_of_its_pods_alone() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.queues(OTHER, 18, at=NOW)
+    labels = {names.MANAGED_LABEL: "true", "a": "b"}
+    assert marked(story, NamespaceSeen(Namespace("other", "2", labels))) == {"other"}
+
+
 @pytest.mark.parametrize(
     ("before", "after", "is_marked", "is_repeated"),
     [
