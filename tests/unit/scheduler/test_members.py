@@ -790,3 +790,18 @@ def test_a_surplus_pod_with_a_job_joins_when_the_member_that_left_had_time_to_be
     story.world.newest_event_at = NOW + story.world.config.tuning.gang_bind_deadline_s + after_s
     settling.settle(story.world, gang)
     assert (gang_of(story, one(2, 2)) is gang) is joins
+
+
+def test_a_late_bind_for_the_job_of_the_gang_makes_a_waiting_member_surplus() -> None:
+    """A previous process bound another pod than this process has as a member."""
+    story, late = with_one_more(), one(2, 2)
+    gang = gang_of(story, one(0, 2))
+    written = {
+        **OF_A_BIND,
+        names.SIZE: "2",
+        names.JOB_ID: "17",
+        names.TRACEPARENT: names.traceparent(CLUSTER, gang.key),
+    }
+    story.sees(replace(late, node="x1", annotations={**late.annotations, **written}))
+    assert {each.name for each in gang.members} == {"w-0", "w-2"}
+    assert gang.surplus == {"uid-w-1": None}

@@ -392,3 +392,11 @@ def test_a_job_of_another_user_that_was_read_before_the_pod_of_its_name_came_is_
     story.sees(TRAIN)
     assert story.world.workloads[key_of(TRAIN)].jobs == set()
     assert [each.job_id for each in story.acts(ReadJob, NOW)] == [17]
+
+
+def test_a_pod_that_comes_bound_for_its_own_job_that_was_read_before_costs_no_read() -> None:
+    story = Story()
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.reads(job_of(TRAIN, 17), at=NOW, granted=grant(17))
+    story.sees(story.bound(TRAIN, 17))
+    assert 17 not in story.world.first_listed_at
