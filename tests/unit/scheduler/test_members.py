@@ -15,8 +15,8 @@ from scheduler.apply import gang_size, pods, settling, surplus
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
 from scheduler.state.in_flight import InFlight
-from scheduler.state.placeholder import Placeholder
 from scheduler.state.phase import Phase
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 from scheduler.translate.grouping import (
     GANG,
