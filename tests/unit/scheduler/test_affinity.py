@@ -16,7 +16,8 @@ from scheduler.place import affinity
 from scheduler.place.affinity import AffinityIndex, GrantedPods, OwnPods
 from scheduler.place.affinity_terms import FEW, TermIndex
 from scheduler.place.fit import NodeInfo
-from tests.builders import START, Story, grant, job_of, pod
+from scheduler.rules import scheduling_pass
+from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod, without
 
 NOW = START + 20
 
@@ -344,6 +345,64 @@ def test_terms_that_were_counted_cost_no_more_than_what_changed_since() -> None:
     assert {cost(index, each, there) for each in queries} == {2 * affinity.PER_TERM + 1}, (
         "the pod that came, and no other"
     )
+
+
+SIZE = 40
+
+
+def slow_story(monkeypatch: pytest.MonkeyPatch) -> Story:
+    """A pass of it makes SIZE comparisons.  Its plans are not checked: a World without memory begins each comparison anew."""
+    monkeypatch.setattr(scheduling_pass, "LEAST_COMPARED", SIZE)
+    return Story(without(CONFIG, pass_effort=1), checked=False)
+
+
+def passes_of(story: Story, what: Pod, at: float) -> int:
+    """The number of passes up to the one that visits the pod."""
+    for number in range(1, 500):
+        plan = story.plan(at)
+        if key_of(what) in plan.visited:
+            return number
+    raise AssertionError("it is never visited")
+
+
+def without_labels(namespace: str) -> tuple[PodTerm, ...]:
+    """As many terms as a pod may have."""
+    return tuple(PodTerm((Requirement(of, "DoesNotExist"),), frozenset({namespace})) for of in APPS[:20])
+
+
+def test_a_pod_with_many_comparisons_is_visited_after_several_passes_and_no_longer_once_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = slow_story(monkeypatch)
+    others = [standing(f"there-{number}", "x1", cpu=100, namespace="elsewhere") for number in range(2 * SIZE)]
+    story.sees(*(PodSeen(Scope.OTHERS, each) for each in others))
+    new = app("new", affinity=without_labels("elsewhere"))
+    story.sees(new)
+    assert passes_of(story, new, NOW) > 3, "for the first time"
+    [asked] = [each for each in story.world.in_flight.values() if isinstance(each, AllocateNow)]
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    story.acts(BindPod, NOW)
+    shown = story.bound(new, 17)
+    story.sees(shown)
+    story.sees(*(PodSeen(Scope.OTHERS, replace(each, labels={"app": each.name})) for each in others))
+    story.sees(replace(shown, labels={"app": "b"}))
+    assert passes_of(story, new, NOW + 1) == 1
+
+
+def test_pods_with_a_grant_that_are_not_bound_yet_are_compared_with_a_pod_that_comes_and_not_for_its_bind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = slow_story(monkeypatch)
+    of_gang: dict[str, Any] = {"says": {"gang-size": str(SIZE)}, "labels": {names.PREFIX + names.GANG: "ring"}}
+    ring = [app(f"ring-{number}", of=str(number), cpu=100, **of_gang) for number in range(SIZE)]
+    story.sees(app("shy", affinity=of_app("a")), *ring)
+    ring_key = story.world.key_of_pod[ring[0].uid]
+    job = replace(job_of(ring[0], 17, "RUNNING", "SUSPENDED"), name=f"hpc/ring~{CLUSTER}.{ring_key}", tasks=SIZE)
+    story.polls({17: "RUNNING SUSPENDED"}, at=NOW)
+    story.reads(job, at=NOW, granted=Grant(17, (GrantedNode("x1", SIZE, 100 * SIZE),)))
+    new = app("new", of="b", anti_affinity=without_labels("hpc"))
+    story.sees(new)
+    assert passes_of(story, new, NOW + 1) > 3
 
 
 @pytest.mark.parametrize("of_others", [True, False], ids=["terms of other pods", "terms of the pod"])

@@ -472,3 +472,20 @@ def test_a_waiting_job_of_which_nothing_was_read_says_so() -> None:
     assert explained(story, train, NOW + 1).sentence == (
         "It waits in Slurm's queue as job 17, of which no more has been read yet."
     )
+
+
+@pytest.mark.parametrize(("gated", "tasks"), [(True, 2), (False, 1)], ids=["has gates", "is to be bound"])
+def test_a_gang_of_which_one_pod_leaves_and_the_other_is_not_bound_is_explained(gated: bool, tasks: int) -> None:
+    """A previous process submitted the job, so the job that the pods ask for now is shown."""
+    story = Story()
+    first, second = (member(f"w-{number}", 2, created=START - 60) for number in range(2))
+    leaves = replace(story.bound(first, 17, started=START - 50), deleting_at=NOW + 600)
+    story.sees(leaves, replace(second, gated=gated))
+    [key] = {story.world.key_of_pod[each.uid] for each in (first, second)}
+    job = replace(job_of(first, 17, "RUNNING"), name=names.job_name("hpc/ring", CLUSTER, key), tasks=2)
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.reads(job, at=NOW, granted=Grant(17, (GrantedNode("x1", 2, 200),)))
+    told = explain(story.world, key, NOW + 1)
+    assert told.phase == "granted"
+    assert told.spec is not None
+    assert told.spec.tasks == tasks

@@ -11,9 +11,11 @@ import pytest
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, Outcome, ReadJob, RestoreKeys, SetPodCondition
 from scheduler.events import NamespaceSeen, PodsListed, Scope
-from scheduler.model.kubernetes import Namespace, Pod
+from scheduler.model.kubernetes import Namespace, Pod, PodPhase
 from scheduler.state.own_keys import own_annotation
 from tests.builders import CONFIG, START, Story, grant, job_of, pod
+from tests.unit.scheduler.test_gangs import granted, ring
+from tests.unit.scheduler.test_gangs import runs as gang_runs
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -189,3 +191,14 @@ def test_what_a_bind_in_flight_writes_counts_before_the_watch_shows_it() -> None
     [workload] = story.world.workloads.values()
     assert own_annotation(workload, TRAIN, names.JOB_ID) == "17"
     assert own_annotation(workload, replace(TRAIN, annotations={names.JOB_GPUS: "0"}), names.JOB_GPUS) == ""
+
+
+def test_what_another_client_writes_on_a_pod_that_has_ended_is_left_there() -> None:
+    story = Story()
+    first, second = gang_runs(story, ring(2), ("x1", 2), at=NOW)
+    name = story.world.placeholders[17].name
+    job = replace(job_of(TRAIN, 17), name=name, tasks=2)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.reads(job, at=NOW + 1, granted=granted(17, ("x1", 2)))
+    story.sees(edited(replace(first, phase=PodPhase.SUCCEEDED, exit_code=0), job_id="4"), edited(second, job_id="4"))
+    assert [each.name for each in story.acts(RestoreKeys, NOW + 2)] == [second.name]

@@ -294,6 +294,30 @@ def test_a_service_moves_one_replica_at_a_time_before_its_end() -> None:
     assert [each.name for each in story.acts(EvictPod, at + 5)] == [stays.name]
 
 
+@pytest.mark.parametrize(
+    ("sibling", "moves"),
+    [
+        ({}, False),
+        ({"node": "x2"}, False),
+        ({"node": "x2", "phase": PodPhase.RUNNING}, True),
+        ({"node": "x2", "phase": PodPhase.RUNNING, "deleting_at": ENDS}, False),
+        ({"node": "x2", "phase": PodPhase.SUCCEEDED}, True),
+        ({"node": "x2", "phase": PodPhase.FAILED, "deleting_at": ENDS}, True),
+        ({"phase": PodPhase.FAILED}, True),
+    ],
+    ids=["waits", "is bound", "runs", "leaves", "has ended", "has ended and leaves", "has ended on no node"],
+)
+def test_a_replica_moves_only_while_no_sibling_is_on_its_way(sibling: dict[str, Any], moves: bool) -> None:
+    story = Story(ALONE, checked=False)  # a replica that may not move is looked at again after a time
+    shown = runs(story, web("web-1"))
+    story.sees(replace(web("web-2"), **sibling))
+    at = ENDS - 599
+    [read] = [each for each in story.acts(ReadJob, at) if each.job_id == 17]
+    told(story, shown, at=at)
+    story.ended(read, at=at)
+    assert [each.name for each in story.acts(EvictPod, at)] == (["web-1"] if moves else [])
+
+
 def test_a_replica_moves_whatever_its_siblings_do_when_its_grace_is_all_that_is_left() -> None:
     story = Story(ALONE)
     shown = runs(story, web("web-1"))

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, CancelJob, NudgeScheduler, SetPodCondition, SubmitJob
+from scheduler.actions import AllocateNow, CancelJob, NudgeScheduler, Outcome, SetPodCondition, SubmitJob
 from scheduler.events import PodSeen, Scope, SlurmNodesPolled
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Partition
 from scheduler.rules import driver
-from tests.builders import START, Story, grant, key_of, node, pod, slurm_node
+from tests.builders import CONFIG, START, Story, grant, key_of, node, pod, slurm_node, without
 from tests.defects import breaks
 from tests.unit.scheduler.test_affinity import app, of_app
 
@@ -212,3 +212,16 @@ def test_slurm_is_not_asked_to_look_at_its_queue_while_nothing_has_changed_there
     for second in range(1, 10):
         story.polls({17: "PENDING"}, at=NOW + second)
         assert story.acts(NudgeScheduler, NOW + second) == []
+
+
+def test_a_refusal_is_shown_while_no_more_submissions_may_be_in_flight() -> None:
+    story = Story(without(CONFIG, submits=1))
+    story.runs(pod("warm"), 16, at=NOW)
+    story.sees(pod("a"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(pod("b"))
+    assert submitted(story, NOW) == {}
+    story.ended(asked, Outcome.REFUSED, at=NOW + 1, number=2045)
+    acts = story.decides(NOW + 1)
+    assert [each.spec.name.partition("~")[0] for each in acts if isinstance(each, AllocateNow)] == ["hpc/b"]
+    assert [(each.name, each.condition) for each in acts if isinstance(each, SetPodCondition)] == [("a", names.REFUSED)]
