@@ -129,15 +129,14 @@ def _has_components(job: Placeholder) -> bool:
 
 
 def _is_missing(job: Placeholder, workload: Workload, world: World) -> bool:
-    """True if Slurm does not show the job of these pods, and they have no other job.
+    """True if Slurm does not show this job of the workload, and the workload has no other job that lives.
 
     A job that only the pods name counts if a previous process may have bound them: otherwise a user may have invented its id.
     """
-    others = (other for other in world.jobs_of(workload) if other is not job)
     return (
-        not (job.alive or job.ended)
+        not job.ended
         and (job.proven or world.is_inherited(workload))
-        and not any(other.alive for other in others)
+        and not any(known.alive for known in world.jobs_of(workload))
     )
 
 
