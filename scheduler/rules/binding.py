@@ -153,8 +153,7 @@ def _waits_until(blocked: Blocked, binding: Binding, this_pass: Pass) -> float |
     """Until when the bind waits for the obstacle to disappear; None: it waits no longer."""
     if binding.replacing:
         return blocked.until if blocked.until is not None else this_pass.now + RETRY_PLACE_S
-    granted_at = binding.job.granted_at if binding.job.granted_at is not None else this_pass.now
-    return blocked.until if blocked.until is not None and this_pass.now < max(blocked.until, granted_at) else None
+    return blocked.until if blocked.until is not None and this_pass.now < blocked.until else None
 
 
 def _site(granted: str, this_pass: Pass) -> Site:
@@ -179,29 +178,33 @@ def _unplaceable(
     If a pod was created or resized after the submission, it is compared with the specification of its place (W5).
     """
     workload, job, members = binding.workload, binding.job, binding.members
-    newcomers = {pod.uid for pod in binding.unbound} - job.asked_for
-    joining = [(part, pod) for part in parts or () for pod in part.members if pod.uid in newcomers]
+    place_of = {pod.uid: part.spec for part in parts or () for pod in part.members}
     advice = f". To submit all of them again, delete the other pods of {workload.readable}, too"
     do = advice if len(binding.unbound) < len(members) else ""
-    for part, pod in joining:
+    for pod in binding.unbound:
+        if pod.uid in job.asked_for:
+            continue
         own = translated(workload, pod, len(members), this_pass)
         if isinstance(own, Refusal):
             return own.message
-        if more := lacks(part.spec, own):
+        if pod.uid in place_of and (more := lacks(place_of[pod.uid], own)):
             return f"pod {pod.name} asks for {more}, more than its place in job {job.id} has{do}"
     return "" if found is not None else f"it has fewer places than {workload.readable} has pods{do}"
 
 
-def in_order_of_grant(binding: Binding, asked: JobSpec, this_pass: Pass) -> JobSpec:
+def in_order_of_grant(
+    binding: Binding, asked: JobSpec, asked_by_pod: list[tuple[Pod, JobSpec]], this_pass: Pass
+) -> JobSpec:
     """The specification with its components in the order of the grant.
 
-    asked   the job for the pods as they are now.  Its components are in the order of ranks, which a replacement may change
+    asked         the job for the pods as they are now.  Its components are in the order of ranks, which a replacement may
+                  change
+    asked_by_pod  each of these pods with its own job
     """
-    now = asked_by(binding.workload, this_pass)
-    if not asked.parts or isinstance(now, Refusal) or len(asked.parts) != len(binding.grant.parts):
+    if len(asked.parts) != len(binding.grant.parts):
         return asked
     known = _components_known(binding, _nodes_taken(binding, this_pass))
-    indexes = [next((known[pod.uid] for pod in pods if pod.uid in known), None) for _, pods in components(now)]
+    indexes = [next((known[pod.uid] for pod in pods if pod.uid in known), None) for _, pods in components(asked_by_pod)]
     free = iter(sorted(set(range(len(indexes))) - set(indexes)))
     order = [index if index is not None else next(free) for index in indexes]
     if len(set(order)) < len(order):  # pods of two components ask for the same now
@@ -272,11 +275,7 @@ def _volumes_wait(binding: Binding, found: Mapping[str, Place], this_pass: Pass)
     A replacement waits without limit: the grant is not released while other members run in it.  None: no volume is missing.
     """
     world, job = this_pass.world, binding.job
-    pending = {
-        pod.uid: pod
-        for pod in binding.unbound
-        if pod.claims and any(claim.waits for claim in world.claims.get(pod.uid, ()))
-    }
+    pending = {pod.uid: pod for pod in binding.unbound if any(claim.waits for claim in world.claims.get(pod.uid, ()))}
     if not pending:
         return None
     since = job.granted_at if job.granted_at is not None else world.started
@@ -323,8 +322,7 @@ def _await_binds(workload: Workload, job: Placeholder, this_pass: Pass, why: str
     if not pods:
         return None
     shown = f"Slurm job {job.id} cannot be used: {why.rstrip('.')}. It is kept until it is known if the pod was bound for it."
-    reads_at = max(unanswered[pod.uid].until for pod in pods)
-    return _waits(pods, shown) + (wake(reads_at) if this_pass.now < reads_at else NOTHING)
+    return _waits(pods, shown)
 
 
 def _waits(unbound: Iterable[Pod], message: str, *, warning: bool = False) -> Decision:
@@ -394,10 +392,9 @@ def _gpus(
 ) -> Mapping[str, str]:
     """The GPUs of each pod, for its annotation, which a device driver reads (G1).  bound_to: UID to Slurm node name"""
     held = []
-    for pod in binding.unfinished:
-        assigned = own_annotation(binding.workload, pod, names.JOB_GPUS)
-        if assigned and pod.uid in bound_to:
-            held.append((bound_to[pod.uid], assigned))
+    for uid, node in bound_to.items():
+        if assigned := own_annotation(binding.workload, binding.workload.pods[uid], names.JOB_GPUS):
+            held.append((node, assigned))
     return assigned_gpus(by_rank(binding.unbound), found, parts, held)
 
 

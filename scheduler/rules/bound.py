@@ -16,12 +16,10 @@ from scheduler.rules.running import read_hinted, watch
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.silent_nodes import end_job_of_silent_node, silent_until
 from scheduler.rules.status import statuses
-from scheduler.rules.submission import is_managed
 from scheduler.rules.uninstall import end_running, is_ending_pods
 from scheduler.state.phase import chosen
 from scheduler.state.placeholder import RUNNING, Placeholder
 from scheduler.state.workload import Workload
-from scheduler.state.world import World
 
 
 def bound(workload: Workload, this_pass: Pass) -> Decision:
@@ -35,9 +33,11 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
     world, absent_s = this_pass.world, this_pass.tuning.absent_s
     if workload.renamed is not None and workload.renamed == workload.hint:
         return _without_its_name(workload, this_pass)
+    # A component may outlive its leader, so the pods may name another job.  A read of a broken job finds no grant.
+    for job in world.jobs_of(workload):
+        if job.key == workload.key and job.alive and (ends := cancel_broken(workload, job, this_pass)) is not None:
+            return ends
     claimed = world.claimed_job(workload)
-    if len(workload.jobs) > 1 and (left_over := _left_over(workload, claimed, world)) is not None:
-        return cancel_broken(workload, left_over, this_pass) or NOTHING
     if claimed is None or (claimed.key not in (None, workload.key) and not world.may_have_bound(workload)):
         return _bound_by_others(workload, this_pass)
     if claimed.key not in (None, workload.key):
@@ -57,12 +57,6 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
     if claimed.key == workload.key:
         return _hold_together(workload, claimed, this_pass)
     return _read_hint(workload, claimed, this_pass)
-
-
-def _left_over(workload: Workload, claimed: Placeholder | None, world: World) -> Placeholder | None:
-    """A component of the gang's job that outlived its leader, so the pods have no grant from it.  None: no such component."""
-    own = (job for job in world.jobs_of(workload) if job is not claimed and job.key == workload.key and job.alive)
-    return next((job for job in own if job.broken), None)
 
 
 def _read_hint(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -95,23 +89,20 @@ def _without_its_name(workload: Workload, this_pass: Pass) -> Decision:
         found.append(read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?"))
     elif job is not None and (job.grant is None or not is_on_its_grant(workload, job, this_pass)):
         found.append(cancel(job, workload, this_pass, f"job {job.id} is a twin: {why}"))
-    return combine((*found, _no_place(workload, why), without_a_job(workload, this_pass)))
+    return combine((*found, _no_place(workload, why)))
 
 
 def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """The decision while the own job of bound pods lives: check that the job holds the nodes of the pods."""
     if is_ending_pods(this_pass):
         return end_running(workload, job, this_pass)
-    # This comes first, because a read of a broken job finds no grant.
-    if (ends := cancel_broken(workload, job, this_pass)) is not None:
-        return ends
     if job.holds_nodes and job.grant is None:  # a twin of a previous process, which started when the other ended
         return read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
-    if job.grant is not None and not is_on_its_grant(workload, job, this_pass):
-        return cancel_elsewhere(workload, job, this_pass)
-    is_replacement = job.grant is not None and job.spec is not None and bool(job.spec.required_nodes)
-    if is_replacement and (why := why_not_held(workload, job, this_pass)):
-        return cancel(job, workload, this_pass, why)
+    if job.grant is not None:
+        if not is_on_its_grant(workload, job, this_pass):
+            return cancel_elsewhere(workload, job, this_pass)
+        if why := why_not_held(workload, job, job.grant, this_pass):
+            return cancel(job, workload, this_pass, why)
     if (settled := _may_have_started_until(workload, job, this_pass)) is not None:
         return wake(max(settled, this_pass.now + this_pass.tuning.absent_s))
     if "PENDING" in job.states and (job.id == workload.hint or workload.is_bound_by_others):
@@ -140,12 +131,11 @@ def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     found = [end_pods_of_lost_jobs(workload, job, this_pass), _read_named(workload, this_pass)]
     if job.holds_nodes:
         found.append(show_new_job(workload, job, this_pass))
-        if workload.edited and is_managed(workload.pod, this_pass.world):
-            found.append(restore(workload, job, this_pass))
+        found.append(restore(workload, job, this_pass))
         if workload.strays:
             found.append(beside_its_job(workload, job, this_pass))
     found += [cancel_twins(workload, job, this_pass) or NOTHING, watch(workload, job, this_pass)]
-    return combine((*found, record_end_of_former_job(workload, job, this_pass)))
+    return combine((*found, record_end_of_former_job(workload, this_pass)))
 
 
 def _read_named(workload: Workload, this_pass: Pass) -> Decision:
@@ -153,8 +143,6 @@ def _read_named(workload: Workload, this_pass: Pass) -> Decision:
 
     While the twin waits, its state does not show that the job of the pods is over (L4).
     """
-    if len(workload.jobs) < 2:
-        return NOTHING
     named = (job for job in unproven_jobs(workload, this_pass.world) if job.id == workload.hint and job.shows_end)
     return combine(read_job(job, workload, this_pass, is_it_its_own(job, workload)) for job in named)
 

@@ -37,7 +37,7 @@ END = "end"  # of the setting `bypass`
 
 def without_a_job(workload: Workload, this_pass: Pass) -> Decision:
     """No job of Slurm is known for these bound pods."""
-    if (workload.bound_by_this_process and not workload.is_bound_by_others) or workload.renamed is not None:
+    if workload.renamed is not None:  # that job may be theirs
         return NOTHING
     if (
         workload.job_search is not None
@@ -55,7 +55,7 @@ def beside_its_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
     if too_many <= 0:
         return NOTHING
     latest = sorted(workload.strays.items(), key=lambda item: item[1])[-too_many:]
-    pods = [workload.pods[uid] for uid, _ in latest if uid in workload.pods]
+    pods = [workload.pods[uid] for uid, _ in latest]
     return _show_and_end(workload, _strays_among(workload, pods, this_pass), this_pass)
 
 

@@ -174,8 +174,6 @@ class Decision:
 
     def __add__(self, other: Decision) -> Decision:
         """Both decisions, this one first."""
-        if other is NOTHING or self is NOTHING:
-            return self if other is NOTHING else other
         return combine((self, other))
 
     def followed_by(self, if_planned: Decision | None = None, if_not: Decision | None = None) -> Decision:

@@ -61,8 +61,6 @@ def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str
     """
     world, tuning = this_pass.world, this_pass.tuning
     counts_s = max(AT_ONCE_S, int(tuning.silent_node_s)), "a longer grace does not count (tuning: silent_node_s)"
-    if pod.grace_s <= tuning.revoke_grace_max_s:
-        return counts_s
     node = (world.nodes or {}).get(workload.node_of(pod))
     known = (world.slurm_nodes or {}).get(slurm_name(node)) if node is not None else None
     if known is None or known.external or not needs(pod).keys() & world.config.translation.gres.keys():
@@ -73,27 +71,22 @@ def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str
 def end_awaited_until(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: Pass) -> float:
     """Until when to wait for an action in flight that ends the pod, or for the deadline that was set (S4b); -inf: neither."""
     in_flight = workload.pods_in_flight.get(pod.uid)
-    until = float("-inf")
-    if in_flight is not None and in_flight.until is None:
+    until = _outlives_at(pod, job, this_pass)
+    if in_flight is None:
+        return until
+    if in_flight.until is None:
         return float("inf")
-    if (
-        in_flight is not None
-        and in_flight.until is not None
-        and isinstance(in_flight.action, act.DeletePod | act.FailByDeadline)
-    ):
-        until = in_flight.until
-    outlives_at = _outlives_at(pod, job, this_pass)
-    return until if outlives_at is None else max(until, outlives_at)
+    return max(until, in_flight.until) if isinstance(in_flight.action, act.DeletePod | act.FailByDeadline) else until
 
 
-def _outlives_at(pod: Pod, job: Placeholder | None, this_pass: Pass) -> float | None:
-    """Until when to wait for kubelet to end the pod by the deadline that was set; None: no such deadline has passed."""
+def _outlives_at(pod: Pod, job: Placeholder | None, this_pass: Pass) -> float:
+    """Until when to wait for kubelet to end the pod by the deadline that was set; -inf: no such deadline has passed."""
     started = this_pass.world.started_at(pod)
     if not is_out_of_time(job) or started is None or pod.set_deadline_s is None:
-        return None
+        return float("-inf")
     deadline = started + pod.set_deadline_s
     if deadline > this_pass.now:  # the job's time was shortened after that
-        return None
+        return float("-inf")
     return deadline + this_pass.tuning.grace_counts_s(pod.grace_s) + OUTLIVES_S
 
 
@@ -104,8 +97,7 @@ def _outlives(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: 
     in_flight = workload.pods_in_flight.get(pod.uid)
     if in_flight is not None and isinstance(in_flight.action, act.FailByDeadline) and in_flight.until is not None:
         return this_pass.now >= in_flight.until
-    outlives_at = _outlives_at(pod, job, this_pass)
-    return outlives_at is not None and this_pass.now >= outlives_at
+    return float("-inf") < _outlives_at(pod, job, this_pass) <= this_pass.now
 
 
 def deletion_awaited_until(workload: Workload, pod: Pod, this_pass: Pass) -> float:

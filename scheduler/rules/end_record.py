@@ -38,13 +38,13 @@ def record_end(job: Placeholder, workload: Workload, this_pass: Pass) -> Decisio
     return plan_action(act.RecordEnd(workload.key, job.id, job.user, code, comment, f"accounting: {comment}"))
 
 
-def record_end_of_former_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+def record_end_of_former_job(workload: Workload, this_pass: Pass) -> Decision:
     """Record the end of the former job of a gang that was recreated before the last pod of that job was gone (S2)."""
     if workload.group is None or workload.in_flight is not None:
         return NOTHING
     running = {pod.annotations.get(names.JOB_ID) for pod in workload.unfinished}
     for former in this_pass.world.jobs_of(workload):
-        if former.id != job.id and str(former.id) not in running and is_to_be_recorded(former, workload, this_pass):
+        if str(former.id) not in running and is_to_be_recorded(former, workload, this_pass):
             return record_end(former, workload, this_pass)
     return NOTHING
 

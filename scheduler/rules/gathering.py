@@ -134,8 +134,7 @@ def _disagreement(workload: Workload) -> str:
 
 def _held_back_at(workload: Workload, this_pass: Pass) -> float:
     """When the members show what may hold back the others: so long after the first of them came."""
-    here = [pod for pod in workload.unfinished if stays(pod)] or workload.unfinished
-    return min(map(this_pass.world.created_at, here)) + timeout_s(workload, this_pass)
+    return min(map(this_pass.world.created_at, workload.unfinished)) + timeout_s(workload, this_pass)
 
 
 def timeout_s(workload: Workload, this_pass: Pass) -> float:

@@ -36,8 +36,8 @@ from scheduler.rules.running import watch
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.silent_nodes import end_job_of_silent_node, silent_until
 from scheduler.rules.status import outage, statuses
-from scheduler.rules.submission import is_managed, job_like_bound_pods, not_managed, read_first, spec_for
-from scheduler.rules.uninstall import end_running, is_ending_pods, releases_grant, withdraw
+from scheduler.rules.submission import asked_by, is_managed, job_like_bound_pods, not_managed, one_job, read_first
+from scheduler.rules.uninstall import END, end_running, releases_grant, withdraw
 from scheduler.state.named_job import shown_id
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
@@ -58,16 +58,17 @@ def _by_its_grant(workload: Workload, job: Placeholder, this_pass: Pass, *, some
     """Release the grant if it cannot be kept; otherwise bind the members that are not bound yet."""
     if this_pass.world.config.leaving and releases_grant(workload, this_pass):
         return withdraw(workload, job, this_pass)
-    if this_pass.world.config.leaving and is_ending_pods(this_pass):
+    if this_pass.world.config.leaving == END:
         return end_running(workload, job, this_pass)
     if some_run and job.grant is not None and not is_on_its_grant(workload, job, this_pass):
         return cancel_elsewhere(workload, job, this_pass)
     members = _bind(workload, job, this_pass)
-    if some_run and len(workload.jobs) > 1:
+    if some_run:
         members += end_pods_of_lost_jobs(workload, job, this_pass)
     if some_run and workload.in_flight is None:
+        watches = restore(workload, job, this_pass) + watch(workload, job, this_pass)
         # One thing at a time.  The next visit comes at once: it need not wait for the end of the planned actions.
-        members = members.followed_by(if_planned=wake(this_pass.now), if_not=_watch_bound(workload, job, this_pass))
+        members = members.followed_by(if_planned=wake(this_pass.now), if_not=watches)
     twins = cancel_twins_of_others(workload, job, this_pass) if len(workload.jobs) > 1 else None
     return twins.followed_by(if_not=members) if twins is not None else members
 
@@ -88,7 +89,7 @@ def _bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     if world.pods_inherited:
         return Decision(why="The list of pods is read again, because another replica led before.")
     # The owners of pods that the submission names are read; their volumes may have changed since.
-    unread = [pod for pod in unbound if pod.claims or not _was_asked_for(pod, job)]
+    unread = [pod for pod in unbound if pod.claims or pod.uid not in job.asked_for]
     if unread and (reads := read_first(workload, unread, this_pass)) is not None:
         return reads
     replacing = any(pod.uid in nodes for pod in members) and are_replacements(workload, unbound, job)
@@ -107,11 +108,6 @@ def _comes_first(workload: Workload, unbound: Sequence[Pod], job: Placeholder, t
     if not_now := _not_now(unbound, job, this_pass):
         return statuses(unbound, names.GRANT_WAITS, f"The bind waits: {not_now}.")
     return None
-
-
-def _was_asked_for(pod: Pod, job: Placeholder) -> bool:
-    """True if this process submitted the job for the pod, and the pod still needs what the submission named."""
-    return job.spec is not None and pod.uid in job.asked_for
 
 
 def _use_grant(binding: Binding, this_pass: Pass) -> Decision:
@@ -200,8 +196,11 @@ def _asked(binding: Binding, this_pass: Pass) -> JobSpec | Refusal:
         return binding.job.spec
     if binding.replacing and not binding.grant.parts:
         return job_like_bound_pods(binding.workload, this_pass)
-    asked = spec_for(binding.workload, this_pass)
-    return asked if isinstance(asked, Refusal) else in_order_of_grant(binding, asked, this_pass)
+    asked_by_pod = asked_by(binding.workload, this_pass)
+    asked = one_job(binding.workload, asked_by_pod, this_pass)
+    if isinstance(asked_by_pod, Refusal) or isinstance(asked, Refusal):
+        return asked
+    return in_order_of_grant(binding, asked, asked_by_pod, this_pass)
 
 
 def _all_bound_by(binding: Binding, this_pass: Pass) -> float | None:
@@ -209,13 +208,6 @@ def _all_bound_by(binding: Binding, this_pass: Pass) -> float | None:
     if binding.replacing or not any(pod.uid in binding.nodes for pod in binding.members):
         return None
     return max(binding.workload.first_bound_at, this_pass.world.started) + this_pass.tuning.gang_bind_deadline_s
-
-
-def _watch_bound(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """The decision about the members of a gang that run while other members are still to be bound."""
-    if workload.edited and is_managed(workload.pod, this_pass.world):
-        return restore(workload, job, this_pass) + watch(workload, job, this_pass)
-    return watch(workload, job, this_pass)
 
 
 def cancel_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -248,7 +240,7 @@ def _pod_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> Pod
     world = this_pass.world
     granted = {node.name for node in job.grant.everywhere}
     apart = {pod.uid for pod, _ in pods_of_lost_jobs(workload, job, world)}
-    ended = {other.id for other in world.jobs_of(workload) if other is not job and other.shows_end}
+    ended = {other.id for other in world.jobs_of(workload) if other.shows_end}
     terminating = (pod for pod in workload.unfinished if pod.deleting_at is not None) if ended else ()
     apart |= {pod.uid for pod in terminating if shown_id(pod) in ended}
     nodes = world.nodes or {}

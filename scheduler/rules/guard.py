@@ -53,7 +53,7 @@ def visit(workload: Workload, this_pass: Pass, rule: Callable[[Workload, Pass], 
     if ran is None:
         this_pass.visited.append(key)
         guarded(this_pass, ObjectKind.SHARED, "the words for pods in quarantine", None, _show, workload, this_pass)
-    elif ran and quarantine and (ObjectKind.WORKLOAD, key) in quarantine:
+    elif ran and (ObjectKind.WORKLOAD, key) in quarantine:
         this_pass.lifted.append((ObjectKind.WORKLOAD, key))
 
 
@@ -63,7 +63,7 @@ def visit_node(name: str, this_pass: Pass, rule: Callable[[str, Pass], Actions])
     If the rule does not raise, the node leaves the quarantine.  A node whose facts were dropped is left alone.
     """
     subject, quarantine = (ObjectKind.NODE, name), this_pass.world.quarantine
-    dropped = bool(quarantine) and is_dropped(this_pass.world, *subject)
+    dropped = is_dropped(this_pass.world, *subject)
     actions = None if dropped else guarded(this_pass, *subject, None, rule, name, this_pass)
     if actions is not None and subject in quarantine:
         this_pass.lifted.append(subject)

@@ -22,7 +22,7 @@ from scheduler.apply.submission_results import lost_job_of
 from scheduler.events import Side
 from scheduler.model.hostlist import folded
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import SINGLETON, JobSpec
+from scheduler.model.slurm import SINGLETON, Grant, JobSpec
 from scheduler.place.assign import shortfall, tasks_on
 from scheduler.place.feasible import slurm_name
 from scheduler.rules.decision import NOTHING, Decision, combine, plan_action, wait_for, wake
@@ -192,13 +192,13 @@ def _spec(workload: Workload, this_pass: Pass) -> JobSpec | None:
     )
 
 
-def why_not_held(workload: Workload, job: Placeholder, this_pass: Pass) -> str:
-    """Why the job that replaces a lost one does not hold the nodes of its pods, in words; "": it does."""
-    assert job.spec is not None
-    assert job.grant is not None
-    if missing := shortfall(job.spec, job.grant):
+def why_not_held(workload: Workload, job: Placeholder, grant: Grant, this_pass: Pass) -> str:
+    """Why the job that replaces a lost one does not hold the nodes of its pods, in words.  "": it does, or replaces none."""
+    if job.spec is None or not job.spec.required_nodes:
+        return ""
+    if missing := shortfall(job.spec, grant):
         return f"Slurm granted job {job.id} without {missing}"
-    room = {node.name: tasks_on(node, job.spec) for node in job.grant.nodes}
+    room = {node.name: tasks_on(node, job.spec) for node in grant.nodes}
     # A node is not in Kubernetes any more: that proves nothing (V7).
     if not room.keys() <= this_pass.world.by_slurm_name.keys():
         return ""

@@ -9,17 +9,20 @@ from scheduler.model.clocks import EXACT_S
 from scheduler.model.text import dated
 from scheduler.rules.decision import Decision, combine, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.submission import is_managed
 from scheduler.state.named_job import TIME_FORMAT, names_job
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
 
 def restore(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """Write the right values again.  job: the job of the running pods, proven by a read"""
+    """Write the right values again, if the namespace is managed.  job: the job of the running pods, proven by a read"""
     found = []
     for uid, edited in workload.edited.items():
         pod = workload.pods.get(uid)
         if pod is None or pod.finished or edited.under_way or not edited.right:
+            continue
+        if not is_managed(pod, this_pass.world):
             continue
         if this_pass.now < edited.next_at:
             found.append(wake(edited.next_at))
