@@ -150,3 +150,25 @@ def test_a_gang_that_lacks_thousands_of_pods_is_explained_at_once() -> None:
     found = explain(story.world, story.world.key_of_pod[first.uid], NOW)
     assert found.spec is not None
     assert found.spec.tasks == grouping.MAX_SIZE
+
+
+APART = (PodTerm((Requirement("app", "In", ("ring",)),), frozenset({"hpc"})),)
+
+
+@pytest.mark.parametrize(
+    ("terms", "pods_per_node", "most", "least"),
+    [(APART, 110, 3, 0), (APART, 110, 2, 3), ((), 1, 3, 0), ((), 1, 2, 3), ((), 2, 2, 0), ((), 2, 1, 2)],
+)
+def test_a_gang_of_two_kinds_that_may_not_use_as_many_nodes_as_it_needs_is_refused_in_words(
+    terms: tuple[PodTerm, ...], pods_per_node: int, most: int, least: int
+) -> None:
+    """Two pods of one kind are kept apart by their anti-affinity, or because a node takes one pod.  least: 0, not refused"""
+    story = Story(nodes=[node(name, pods=pods_per_node) for name in ("x1", "x2", "x3", "x4")])
+    says = {"max-nodes": str(most)}
+    workers = [member(rank, "3", labels={"app": "ring"}, says=says, anti_affinity=terms) for rank in (1, 2)]
+    story.sees(member(0, "3", cpu=2000, says=says), *workers)
+    acts = story.decides(NOW)
+    assert any(isinstance(each, AllocateNow | SubmitJob) for each in acts) is (least == 0)
+    for said in (each.message for each in acts if isinstance(each, SetPodCondition)):
+        assert f"gives each kind nodes of its own: at least {least} nodes in all." in said
+        assert ("If some pods of a kind have anti-affinity" in said) is (least == 3)

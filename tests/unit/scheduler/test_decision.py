@@ -153,7 +153,7 @@ def test_a_full_limit_class_makes_the_workload_wait_for_its_turn() -> None:
     workload, this_pass = visit(waiting(reads=1))
     assert enter(plan_action(read(1)) + plan_action(read(2)), workload, this_pass)
     assert this_pass.actions == [read(1)]
-    assert this_pass.parked == {"reads": [workload.key]}
+    assert (this_pass.parked, this_pass.wake) == ({"reads": [workload.key]}, {})
 
 
 def test_an_empty_token_bucket_makes_the_workload_wait_for_its_turn() -> None:
@@ -185,6 +185,37 @@ def test_decisions_in_turn_end_at_the_first_empty_token_bucket() -> None:
     )
     assert this_pass.actions == [read(1)]
     assert this_pass.wake == {workload.key: 90.0}
+
+
+SAID = status(TRAIN, names.PENDING, "It waits.")
+
+
+@pytest.mark.parametrize(
+    ("first", "goes_on"),
+    [
+        (SAID, True),
+        (plan_action(read(1)), True),
+        (in_turn((plan_action(read(2)),)), True),
+        (plan_action(read(2), "missing") + plan_action(read(3)), False),
+        (in_turn((plan_action(read(2), "missing"),)), False),
+    ],
+    ids=["a status", "a read in flight", "others in turn", "two of which one has no token", "others without a token"],
+)
+def test_a_decision_in_turn_is_followed_by_the_next_unless_an_action_has_no_token(
+    first: Decision, goes_on: bool
+) -> None:
+    workload, this_pass = visit(waiting())
+    while this_pass.take_token("missing"):
+        pass
+    enter(plan_action(read(1)), workload, this_pass)
+    enter(in_turn((first, plan_action(read(9)))), workload, this_pass)
+    assert (read(9) in this_pass.actions) is goes_on
+
+
+def test_a_begin_time_that_has_come_is_noted_although_that_of_another_job_has_not() -> None:
+    workload, this_pass = visit(waiting())
+    enter(note(begin_is_due=True) + note(), workload, this_pass)
+    assert this_pass.begin_is_due
 
 
 def test_what_is_being_read_is_not_read_twice() -> None:

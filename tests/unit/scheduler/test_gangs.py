@@ -991,6 +991,18 @@ def test_a_gang_that_was_too_large_is_submitted_once_slurms_nodes_have_grown() -
     assert asks(story, NOW + 1).spec.tasks == 3
 
 
+@pytest.mark.parametrize(
+    ("size", "partition", "is_submitted"), [(2, "", True), (3, "", False), (3, "gpu", True), (4, "gpu", False)]
+)
+def test_only_the_nodes_of_its_partition_count_for_a_gang(size: int, partition: str, is_submitted: bool) -> None:
+    where_to = {"x1": "main", "x2": "main", "x3": "gpu", "x4": "gpu", "x5": "gpu"}
+    story = Story(nodes=map(node, where_to))
+    in_slurm = [slurm_node(name, partitions=(partition,)) for name, partition in where_to.items()]
+    story.sees(SlurmNodesPolled(tuple(in_slurm), (Partition("main", default=True), Partition("gpu")), NOW))
+    story.sees(*ring(size, cpu=60_000, says={"partition": partition} if partition else {}))
+    assert any(isinstance(each, AllocateNow | SubmitJob) for each in story.decides(NOW)) is is_submitted
+
+
 # --- several shapes -------------------------------------------------------------------------------------------------
 
 

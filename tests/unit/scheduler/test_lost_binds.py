@@ -122,6 +122,21 @@ def test_the_room_of_a_bind_that_never_happened_serves_the_next_pod() -> None:
     assert [each.name for each in story.acts(BindPod, NOW + 103)] == ["other"]
 
 
+def test_a_pod_whose_turn_has_come_is_looked_at_although_the_turn_of_another_has_not() -> None:
+    story, pods = Story(), [pod("first"), pod("second")]
+    for job_id, what in enumerate(pods, 5):
+        story.sees(what)
+        [asked] = story.acts(AllocateNow, NOW)
+        story.ended(asked, at=NOW, job_id=job_id, grant=grant(job_id))
+        [bind] = story.acts(BindPod, NOW)
+        story.ended(bind, Outcome.UNKNOWN, at=NOW + 1)
+    story.polls({5: "PREEMPTED", 6: "PREEMPTED"}, at=NOW + 2)
+    first, second = looks(story, SETTLED)
+    story.ended(second, Outcome.UNREACHED, at=SETTLED + 1)
+    story.ended(first, Outcome.UNREACHED, at=SETTLED + 3)
+    assert [look.name for look in looks(story, SETTLED + 7)] == ["second"]
+
+
 def test_nothing_new_is_asked_for_before_the_pod_was_looked_at() -> None:
     story = Story()
     lost(story)

@@ -27,7 +27,7 @@ from scheduler.actions import (
 from scheduler.apply import job_polls, job_reads, plans, pods, submission_results
 from scheduler.events import JobRead, NodeDeleted, NodeSeen, NodesListed, PodDeleted, PodSeen, PodsListed, Scope
 from scheduler.explain import explain, key_of
-from scheduler.model.kubernetes import PodTerm, Requirement
+from scheduler.model.kubernetes import PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Job
 from scheduler.rules import reconcile_nodes as reconcile
 from scheduler.state.phase import Phase
@@ -57,7 +57,7 @@ def test_without_a_guard_an_error_goes_on(monkeypatch: pytest.MonkeyPatch) -> No
     story = Story()
     story.sees(BAD)
     with pytest.raises(Defect):
-        story.decides(NOW)
+        decide.decide(story.world, NOW)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -212,6 +212,36 @@ def test_a_bound_pod_says_it_by_an_event_alone(monkeypatch: pytest.MonkeyPatch) 
     story.sees(replace(shown, labels={"a": "b"}))
     [said] = story.acts(SetPodCondition, NOW + 10)
     assert (said.condition, said.event) == ("", names.QUARANTINED)
+
+
+def test_of_a_gang_the_pods_that_wait_or_run_say_it_and_not_those_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(guarded=True)
+    waits, runs, leaves, ended = ring()
+    breaks_rule(monkeypatch, Phase.BOUND, "ring")
+    on_x1: Any = {"node": "x1", "phase": PodPhase.RUNNING}
+    story.sees(waits, replace(runs, **on_x1), replace(leaves, **on_x1, deleting_at=NOW + 30))
+    story.sees(replace(ended, node="x1", phase=PodPhase.FAILED))
+    said = story.acts(SetPodCondition, NOW)
+    assert {each.name: each.condition for each in said} == {waits.name: names.QUARANTINED, runs.name: ""}
+
+
+def test_a_plan_shows_which_objects_leave_quarantine_and_which_nodes_need_no_other_visit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mended = breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
+    node_mended = breaks(monkeypatch, reconcile, "_reconcile", lambda _, known, __: known.name == "x1")
+    story = Story(replace(CONFIG, shared_nodes=True), guarded=True)
+    story.sees(BAD)
+    plan = story.plan(NOW)
+    assert (plan.visited_nodes, plan.lifted) == (("x1", "x2"), ())
+    story.sees(GOOD)
+    plan = story.plan(NOW + 1)
+    assert (plan.visited_nodes, plan.lifted) == ((), ())
+    assert story.plan(NOW + AGAIN_S).lifted == (), "both raise again"
+    mended()
+    node_mended()
+    lifted = story.plan(NOW + 2 * AGAIN_S).lifted
+    assert set(lifted) == {(ObjectKind.WORKLOAD, key(BAD)), (ObjectKind.NODE, "x1")}
 
 
 def test_the_nudge_does_not_wait_for_a_job_in_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from scheduler.events import NodeDeleted, NodeSeen, PodDeleted, PodSeen, Scope, 
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Container, Pod
 from scheduler.model.slurm import Grant, GrantedNode, Partition
-from tests.builders import START, Story, grant, job_of, key_of, node, pod, slurm_node
+from tests.builders import MIB, START, Story, grant, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 20
 NODES = ("x1", "x2", "x3", "x4")
@@ -136,10 +136,10 @@ def test_the_first_grants_that_are_released_are_asked_for_elsewhere_at_once() ->
     assert waited == [0, 0, 0, 8], "and then it waits ever longer"
 
 
-def queues_elsewhere(story: Story) -> None:
-    """BIG is granted x1, which OTHER fills, releases the grant, and waits as job 18 without x1."""
-    story.sees(PodSeen(Scope.OTHERS, OTHER))
-    granted(story, BIG, grant(17, cpus=40))
+def queues_elsewhere(story: Story, what: Pod = BIG, *, other: Pod = OTHER) -> None:
+    """The pod is granted x1, which the other fills, releases the grant, and waits as job 18 without x1."""
+    story.sees(PodSeen(Scope.OTHERS, other))
+    granted(story, what, grant(17, cpus=40))
     [cancel] = story.acts(CancelJob, NOW)
     story.ended(cancel, at=NOW)
     story.world.breakers["main"].open_until = NOW + 3600
@@ -167,6 +167,23 @@ def test_a_job_that_waits_gets_the_node_back_within_a_minute_after_there_is_room
     story.sees(PodDeleted(Scope.OTHERS, OTHER, NOW + 1001))
     [(at, without)] = updates(story, NOW + 1005, NOW + 2000)
     assert (at <= NOW + 1065, without) == (True, "")
+
+
+def test_a_request_for_none_of_a_resource_does_not_matter_when_nodes_are_judged_again() -> None:
+    story = Story()
+    requests = {"cpu": 40_000, "memory": 100 * MIB, "nvidia.com/gpu": 0}
+    queues_elsewhere(story, replace(BIG, containers=(Container("main", requests=requests),)))
+    story.sees(PodDeleted(Scope.OTHERS, OTHER, NOW + 10))
+    assert [without for _, without in updates(story, NOW + 11, NOW + 100)] == [""]
+
+
+def test_a_node_with_room_for_just_this_pod_is_asked_for_again() -> None:
+    story = Story()
+    beside = pod("beside", cpu=24_000, namespace="elsewhere", node="x1", scheduler_name="default-scheduler")
+    story.sees(PodSeen(Scope.OTHERS, beside))
+    queues_elsewhere(story)
+    story.sees(PodDeleted(Scope.OTHERS, OTHER, NOW + 10))
+    assert [without for _, without in updates(story, NOW + 11, NOW + 100)] == [""]
 
 
 def test_a_node_that_slurm_has_no_more_is_not_left_out_by_name() -> None:

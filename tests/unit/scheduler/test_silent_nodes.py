@@ -63,6 +63,14 @@ def test_a_node_that_reports_again_in_time_keeps_the_job() -> None:
     assert len(cancels(story, NOW + 401)) == 1
 
 
+def test_the_job_of_a_pod_that_had_ended_before_it_was_deleted_ends_at_once() -> None:
+    story = Story()
+    over = replace(runs(story), phase=PodPhase.SUCCEEDED)
+    story.sees(NodeSeen(SILENT), over)
+    story.loses(over, NOW + 25)
+    assert len(cancels(story, NOW + 26)) == 1
+
+
 def test_a_pod_that_is_not_deleted_keeps_its_job_however_long_the_node_is_silent() -> None:
     story = Story()
     runs(story)

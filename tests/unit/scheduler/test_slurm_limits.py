@@ -118,6 +118,7 @@ def test_nothing_is_asked_without_slurmdbd_or_for_another_reason() -> None:
         (queued(CONFIG), waits()),
         (queued(), waits(reason="Resources")),
         (queued(), waits(reason="AccountingPolicy")),
+        (queued(), replace(waits(), account="")),
     ):
         story.reads(job, at=NOW + 1)
         decided = story.decides(NOW + 1)
@@ -156,3 +157,27 @@ def test_the_number_of_limits_that_are_kept_is_bounded() -> None:
         story.sees(LimitsRead(OF._replace(user=f"u{number}"), KnownLimits(NOW)))
     assert len(story.world.limits) == MOST_LIMITS
     assert OF._replace(user="u0") not in story.world.limits
+
+
+def test_a_job_whose_limits_were_read_long_ago_shows_them_while_they_are_read_again() -> None:
+    story = queued()
+    story.reads(waits(), at=NOW + 1)
+    [read] = story.acts(ReadLimits, NOW + 1)
+    answered(story, read, GPUS, replace(GPUS, name="GrpTRESMins"), at=NOW + 1.1)
+    assert "(GrpTRES=gres/gpu=4 of user alice in account teama)" in said(story, NOW + 1.1)
+    later = NOW + 1.1 + CONFIG.tuning.limits_every_s
+    story.reads(waits(reason="QOSGrpGRES"), at=later)
+    acts = story.decides(later)
+    assert len(of_kind(acts, ReadLimits)) == len(of_kind(acts, SetPodCondition)) == 1
+
+
+def test_a_pod_does_not_wait_for_its_turn_to_read_limits() -> None:
+    story, others = Story(WITH_ACCOUNTING, checked=False), [pod(f"p{number}") for number in range(5)]
+    for number, each in enumerate(others, 20):
+        story.queues(each, number, at=NOW)
+    story.polls(dict.fromkeys(range(20, 25), "PENDING"), at=NOW + 0.5)
+    for number, each in enumerate(others, 20):
+        story.reads(replace(waits(each, number), account=f"team{number}"), at=NOW + 1)
+    plan = story.plan(NOW + 1)
+    assert len(of_kind(list(plan.actions), ReadLimits)) < 5
+    assert plan.parked == {}

@@ -1,0 +1,417 @@
+"""What is checked, awaited and written when pods are bound to a grant (S1, S11, W5, W9, F6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadClaims, ReadJob, SetPodCondition, SubmitJob
+from scheduler.events import (
+    ClaimsRead,
+    ClockObserved,
+    NamespaceSeen,
+    NodeSeen,
+    OutageBegan,
+    PodSeen,
+    PodsListed,
+    Scope,
+    Side,
+)
+from scheduler.model.kubernetes import Claim, Namespace, NodeTerm, Pod, PodPhase, Requirement
+from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec
+from scheduler.policy.rules import Choice, Policy, Rule, Tenant
+from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, node, pod, without
+from tests.unit.scheduler.test_gangs import asks, granted, launched, launcher_and_workers, member, where
+from tests.unit.scheduler.test_gangs import runs as gang_runs
+
+NOW = START + 60
+TRAIN = pod("train")
+OLD = pod("train", created=START - 60)
+
+
+def adopts(story: Story, what: Pod, *, states: str = "RUNNING", on: str = "x1") -> None:
+    """The pod waits for job 17 of a previous process, which has started."""
+    story.sees(what)
+    story.polls({17: states}, at=NOW)
+    story.reads(job_of(what, 17, *states.split(), submitted=START - 50), at=NOW, granted=grant(17, on))
+
+
+def kinds(*cpus: int) -> list[Pod]:
+    """A gang whose pods ask for so many CPUs."""
+    return [member(rank, len(cpus), cpu=1000 * cpu) for rank, cpu in enumerate(cpus)]
+
+
+def in_parts(spec: JobSpec, *nodes: str) -> tuple[Job, Grant]:
+    """Job 17, which runs, and its grant: each component holds one of these nodes."""
+    first, *others = [
+        Grant(17 + index, (GrantedNode(name, part.tasks * part.cpus_per_task, part.tasks * part.memory_mib),))
+        for index, (name, part) in enumerate(zip(nodes, (spec, *spec.parts), strict=True))
+    ]
+    running = frozenset({"RUNNING"})
+    leader, *parts = [
+        Job(17 + offset, spec.name, "alice", running, partition="main", nodes=name, het_id=17, het_offset=offset)
+        for offset, name in enumerate(nodes)
+    ]
+    tasks = spec.tasks + sum(part.tasks for part in spec.parts)
+    return replace(leader, parts=tuple(parts), tasks=tasks), replace(first, parts=tuple(others))
+
+
+def runs_in_parts(story: Story, pods: list[Pod], *nodes: str) -> list[Pod]:
+    """The gang runs as one heterogeneous job with a component for each of these nodes.  Each has pods of one kind."""
+    story.polls(at=NOW)
+    story.sees(*pods)
+    asked = asks(story, NOW)
+    assert isinstance(asked, SubmitJob)
+    story.ended(asked, at=NOW, job_id=17)
+    story.polls(dict.fromkeys(range(17, 17 + len(nodes)), "RUNNING"), at=NOW + 1)
+    story.decides(NOW + 1)
+    read, granted_now = in_parts(asked.spec, *nodes)
+    story.reads(read, at=NOW + 1, granted=granted_now)
+    binds = {bind.uid: bind for bind in story.acts(BindPod, NOW + 1)}
+    for bind in binds.values():
+        story.ended(bind, at=NOW + 1)
+    shown = [bound_by(binds[each.uid], each) for each in pods]
+    story.sees(*shown)
+    return shown
+
+
+def bound_by(bind: BindPod, what: Pod) -> Pod:
+    return replace(what, node=bind.node, phase=PodPhase.RUNNING, annotations={**what.annotations, **bind.annotations})
+
+
+def replaced(story: Story, gone: Pod, **fields: Any) -> Pod:
+    """The pod fails, and its controller makes another one."""
+    story.loses(replace(gone, phase=PodPhase.FAILED), NOW + 10)
+    size = {names.PREFIX + names.GANG_SIZE: gone.annotations[names.PREFIX + names.GANG_SIZE]}
+    waits: dict[str, Any] = {"node": "", "phase": PodPhase.PENDING, "created": NOW + 11, "annotations": size}
+    new = replace(gone, uid=f"{gone.uid}-new", **waits, **fields)
+    story.sees(new)
+    return new
+
+
+# --- what is checked ------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_is_not_bound_to_a_granted_node_that_its_volume_cannot_reach() -> None:
+    """A previous process submitted the job; the volume was made somewhere else meanwhile."""
+    story = Story()
+    what = replace(OLD, claims=("data",))
+    adopts(story, what)
+    [read] = story.acts(ReadClaims, NOW)
+    on_x2 = (NodeTerm(fields=(Requirement("metadata.name", "In", ("x2",)),)),)
+    story.sees(ClaimsRead(what.uid, (Claim("data", True, on_x2),), NOW))
+    story.ended(read, at=NOW)
+    [cancel] = story.acts(CancelJob, NOW)
+    assert cancel.reason == "released: node x1 is out of reach of the pod's volumes"
+
+
+def test_a_grant_is_not_kept_for_a_bind_that_was_sent_for_an_earlier_job() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=5, grant=grant(5))
+    [bind] = story.acts(BindPod, NOW)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW + 1)
+    story.polls({5: "PREEMPTED", 6: "RUNNING"}, at=NOW + 2)
+    story.reads(job_of(TRAIN, 5, "PREEMPTED"), at=NOW + 2)
+    story.reads(job_of(TRAIN, 6), at=NOW + 2, granted=grant(6))
+    story.sees(NodeSeen(node("x1", unschedulable=True)))
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 3)] == [6]
+
+
+def test_a_grant_is_released_if_pods_changed_so_that_they_do_not_fit_into_its_components() -> None:
+    pods = launcher_and_workers()
+    edited = replace(pods[2], annotations={**pods[2].annotations, names.PREFIX + names.CONSTRAINTS: "fast"})
+    story = Story()
+    assert launched(story, pods, PodSeen(Scope.OURS, edited)) == []
+    [cancel] = story.acts(CancelJob, START + 19)
+    assert cancel.reason == "released: it has fewer places than hpc/ring has pods"
+
+
+def test_the_job_of_a_previous_process_is_released_if_it_has_other_components_than_its_pods_need() -> None:
+    before = Story(nodes=[node(name) for name in ("x1", "x2", "x3")])
+    pods = [replace(each, created=START - 60) for each in kinds(1, 2, 3)]
+    before.polls(at=NOW)
+    before.sees(*pods)
+    read, granted_before = in_parts(asks(before, NOW).spec, "x1", "x2", "x3")
+    story = Story(nodes=[node(name) for name in ("x1", "x2", "x3")])
+    story.sees(*(replace(each, containers=kinds(cpu)[0].containers) for each, cpu in zip(pods, (1, 2, 2), strict=True)))
+    story.polls({17: "RUNNING", 18: "RUNNING", 19: "RUNNING"}, at=NOW)
+    story.reads(replace(read, submitted=START - 50), at=NOW, granted=granted_before)
+    [cancel] = story.acts(CancelJob, NOW)
+    assert cancel.reason == "released: Slurm granted it without all of its 2 components"
+
+
+# --- which place ----------------------------------------------------------------------------------------------------
+
+
+def test_replacements_that_swap_their_ranks_take_the_places_of_pods_that_ask_for_the_same() -> None:
+    story = Story(nodes=[node(name) for name in ("x1", "x2", "x3")])
+    _, two, three = runs_in_parts(story, kinds(1, 2, 3), "x1", "x2", "x3")
+    replaced(story, two, containers=three.containers)
+    replaced(story, three, containers=two.containers)
+    assert where(story.acts(BindPod, NOW + 12)) == {"w-1": "x3", "w-2": "x2"}
+
+
+def test_a_pod_that_was_resized_in_place_to_what_other_pods_ask_for_does_not_hinder_their_replacement() -> None:
+    story = Story()
+    launcher, _, worker = runs_in_parts(story, kinds(1, 2, 2), "x1", "x2")
+    story.sees(replace(launcher, containers=worker.containers))
+    replaced(story, worker)
+    assert where(story.acts(BindPod, NOW + 12)) == {"w-2": "x2"}
+
+
+def test_a_replacement_is_bound_though_another_member_still_terminates() -> None:
+    story = Story()
+    _, second, third = gang_runs(story, [member(rank, 3) for rank in range(3)], ("x1", 3))
+    story.sees(replace(third, deleting_at=NOW + 40))
+    replaced(story, second)
+    assert where(story.acts(BindPod, NOW + 12)) == {"w-1": "x1"}
+
+
+def test_a_replacement_with_another_shape_that_cannot_be_read_shows_why_it_waits() -> None:
+    story = Story()
+    *_, worker = runs_in_parts(story, kinds(1, 2, 2), "x1", "x2")
+    new = replaced(story, worker)
+    story.sees(replace(new, annotations={**new.annotations, names.PREFIX + names.TIME_LIMIT: "soon"}))
+    [said] = [each for each in story.acts(SetPodCondition, NOW + 12) if each.uid == new.uid]
+    assert said.message.startswith('The pod waits for a place in job 17. Annotation slurm-bridge/time-limit: "soon"')
+
+
+def test_a_replacement_that_comes_last_by_rank_takes_the_place_of_the_first() -> None:
+    story = Story()
+    first, _ = gang_runs(story, [member(0, 2), member(1, 2)], ("x1", 1), ("x2", 1))
+    replaced(story, first, name="w-2")
+    assert where(story.acts(BindPod, NOW + 12)) == {"w-2": "x1"}
+
+
+# --- what is awaited ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("late_s", "released"), [(0, True), (-1, False)])
+def test_a_new_process_waits_for_volumes_as_long_as_if_the_grant_came_at_its_start(late_s: int, released: bool) -> None:
+    """A bound member names the job, which runs already, so this process does not see when the job got its nodes."""
+    story = Story(without(CONFIG, gang_bind_deadline_s=1000.0))
+    story.polls({17: "RUNNING"}, at=START)
+    bound = story.bound(member(0, 2, created=START - 60), 17)
+    waits = member(1, 2, created=START - 60, claims=("data",))
+    story.sees(bound, waits)
+    story.sees(ClaimsRead(waits.uid, (Claim("data", False, waits=True, selected="x1"),), START))
+    name = f"hpc/ring~{CLUSTER}.{story.world.key_of_pod[waits.uid]}"
+    read = Job(17, name, "alice", frozenset({"RUNNING"}), partition="main", nodes="x1", submitted=START - 50, tasks=2)
+    story.reads(read, at=START, granted=granted(17, ("x1", 2)))
+    at = START + CONFIG.tuning.claims_s + late_s
+    story.polls({17: "RUNNING"}, at=at)
+    cancels = story.acts(CancelJob, at)
+    assert [each.reason for each in cancels] == ["released: the volumes of hpc/w-1 were not made on x1"] * released
+
+
+def test_a_read_at_the_end_of_the_quiet_period_shows_that_the_job_of_a_previous_process_lives() -> None:
+    story = Story()
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.sees(OLD)
+    quiet_until = story.world.quiet_until()
+    story.reads(job_of(OLD, 17), at=quiet_until, granted=grant(17))
+    assert [bind.job_id for bind in story.acts(BindPod, quiet_until)] == [17]
+
+
+# --- what is written ------------------------------------------------------------------------------------------------
+
+
+def test_a_bind_says_when_the_job_of_a_previous_process_was_submitted() -> None:
+    story = Story()
+    adopts(story, OLD)
+    [bind] = story.acts(BindPod, NOW)
+    assert (bind.asked, bind.created) == (START - 50, START - 60)
+
+
+def test_a_bind_says_when_this_process_submitted_the_job_whatever_slurm_says() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.decides(NOW + 1)
+    story.reads(job_of(TRAIN, 17, submitted=NOW + 0.7), at=NOW + 1, granted=grant(17))
+    [bind] = story.acts(BindPod, NOW + 1)
+    assert bind.asked == NOW
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_pod_keeps_the_trace_that_its_user_gave_it(own: bool) -> None:
+    story = Story()
+    story.sees(replace(TRAIN, annotations={names.TRACEPARENT: "00-1234"} if own else {}))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    assert (names.TRACEPARENT in bind.annotations) is not own
+
+
+# --- the job of a previous process --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("states", "preempted", "binds"),
+    [("RUNNING SIGNALING", NOW - 1, 0), ("RUNNING SIGNALING", None, 1), ("RUNNING", START - 40, 1)],
+    ids=["preempted", "signalled by its user", "preempted before it was requeued"],
+)
+def test_no_pod_is_bound_to_nodes_that_slurm_is_about_to_take_away(
+    states: str, preempted: float | None, binds: int
+) -> None:
+    story = Story()
+    story.sees(OLD)
+    story.polls({17: states}, at=NOW)
+    read = job_of(OLD, 17, *states.split(), submitted=START - 50, preempted=preempted)
+    story.reads(read, at=NOW, granted=grant(17))
+    assert len(story.acts(BindPod, NOW)) == binds
+
+
+ACCOUNTS = ("teama", "teama-dev")
+
+
+@pytest.mark.parametrize(
+    ("default", "account", "released"),
+    [("teama", "teama-dev", False), ("teama", "research", True), ("", "research", False)],
+    ids=["allowed", "not allowed", "the default of Slurm, which is not known"],
+)
+def test_the_job_of_a_previous_process_is_used_if_the_policy_allows_its_account(
+    default: str, account: str, released: bool
+) -> None:
+    alice = Tenant("alice", accounts=Choice(default, ACCOUNTS if default else ()))
+    story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), alice),))))
+    story.sees(OLD)
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.reads(job_of(OLD, 17, submitted=START - 50, account=account), at=NOW, granted=grant(17))
+    acts = story.decides(NOW)
+    assert [type(each) for each in acts if isinstance(each, BindPod | CancelJob)] == [
+        CancelJob if released else BindPod
+    ]
+
+
+def half_bound(story: Story, second: Pod, *, on: str = "x1", created: float = START - 60) -> Job:
+    """After a restart: the first member of a gang of two is bound for the job, which runs on x1, and the second one waits."""
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.sees(story.bound(member(0, 2, created=created), 17, on), second)
+    name = f"hpc/ring~{CLUSTER}.{story.world.key_of_pod[second.uid]}"
+    return Job(17, name, "alice", frozenset({"RUNNING"}), partition="main", nodes="x1", submitted=START - 50, tasks=2)
+
+
+def test_the_nodes_of_a_job_that_some_pods_name_are_read_before_another_pod_is_bound() -> None:
+    story = Story()
+    story.reads(half_bound(story, member(1, 2, created=START - 60)), at=NOW)
+    assert [each.reason for each in story.acts(ReadJob, NOW + 3)] == ["which nodes did Slurm grant job 17?"]
+
+
+def test_a_job_ends_if_one_of_its_pods_is_on_a_node_that_it_does_not_hold_while_another_pod_waits() -> None:
+    story = Story()
+    read = half_bound(story, member(1, 2, created=START - 60), on="x2")
+    story.reads(read, at=NOW, granted=granted(17, ("x1", 2)))
+    [cancel] = story.acts(CancelJob, NOW)
+    assert cancel.reason == "hpc/w-0 is on node x2, which job 17 does not hold"
+
+
+def test_a_replacement_that_asks_for_more_than_the_bound_pods_shows_why_it_waits_after_a_restart() -> None:
+    story = Story()
+    read = half_bound(story, member(1, 2, cpu=2000))
+    story.reads(read, at=NOW, granted=granted(17, ("x1", 2)))
+    [said] = story.acts(SetPodCondition, NOW)
+    assert said.message.startswith(
+        "The pod waits for a place in job 17. Pod w-1 asks for 2 CPUs, more than its place in"
+    )
+
+
+@pytest.mark.parametrize(("rank", "node_name"), [(0, "x1"), (2, "x2")])
+def test_a_replacement_takes_a_place_of_its_component_after_a_restart(rank: int, node_name: str) -> None:
+    before = Story()
+    others = runs_in_parts(before, kinds(1, 2, 2), "x1", "x2")
+    gone = others.pop(rank)
+    spec = before.world.placeholders[17].spec
+    assert spec is not None
+    read, granted_before = in_parts(spec, "x1", "x2")
+    story = Story()
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW)
+    new = replace(kinds(1, 2, 2)[rank], uid="new", created=NOW)
+    story.sees(*others, new)
+    story.reads(replace(read, submitted=START - 50), at=NOW, granted=granted_before)
+    assert where(story.acts(BindPod, NOW + 40)) == {gone.name: node_name}
+
+
+def test_if_it_is_not_clear_which_component_a_replacement_belongs_to_the_pod_shows_what_lacks() -> None:
+    """A worker was resized in place to what the launcher asks for, and the launcher is replaced while no bridge runs."""
+    before = Story()
+    launcher, resized, worker = runs_in_parts(before, kinds(1, 2, 2), "x1", "x2")
+    spec = before.world.placeholders[17].spec
+    assert spec is not None
+    read, granted_before = in_parts(spec, "x1", "x2")
+    story = Story()
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW)
+    story.sees(replace(kinds(1, 2, 2)[0], uid="new", created=NOW))
+    story.sees(replace(resized, containers=launcher.containers), worker)
+    story.reads(replace(read, submitted=START - 50), at=NOW, granted=granted_before)
+    [said] = story.acts(SetPodCondition, NOW + 40)
+    assert said.message == (
+        "The pod waits for a place in job 17. Slurm granted it without room for 2 pods (it holds 1)."
+    )
+
+
+# --- before the grant is used -------------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_was_granted_nodes_since_slurm_went_away_is_bound_and_others_wait() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(OutageBegan(Side.SLURM, NOW, "connection refused"))
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    assert len(story.acts(BindPod, NOW)) == 1
+
+
+def test_no_pod_is_bound_from_a_list_of_another_replica() -> None:
+    """Its watch may have been behind: another pod may have the room (V3)."""
+    story = Story()
+    story.sees(PodsListed(Scope.OURS, (OLD,), START, inherited=True))
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.reads(job_of(OLD, 17, submitted=START - 50), at=NOW, granted=grant(17))
+    assert story.acts(BindPod, NOW) == []
+    story.sees(PodsListed(Scope.OURS, (OLD,), NOW))
+    assert len(story.acts(BindPod, NOW)) == 1
+
+
+def test_no_pod_is_bound_while_the_cancel_of_its_job_is_in_flight() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(NodeSeen(node("x1", unschedulable=True)))
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    assert len(story.acts(CancelJob, NOW)) == 1
+    story.sees(NodeSeen(node("x1")))
+    assert story.decides(NOW + 1) == []
+
+
+def test_a_grant_of_which_a_component_ended_before_the_bind_is_not_used() -> None:
+    story = Story()
+    for bind in launched(story):
+        story.ended(bind, Outcome.UNREACHED, at=START + 12)
+    story.polls({17: "RUNNING", 18: "FAILED"}, at=NOW)
+    [cancel] = story.acts(CancelJob, NOW)
+    assert cancel.reason == "a component of job 17 ended"
+
+
+def test_no_pod_is_bound_in_a_namespace_that_is_not_managed_any_more() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(NamespaceSeen(Namespace("hpc", "1")))
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [cancel] = story.acts(CancelJob, NOW)
+    assert cancel.reason.startswith("released: Namespace hpc is not managed by slurm-bridge")
+
+
+def test_a_job_whose_pods_were_replaced_in_turn_while_it_ran_is_not_taken_for_the_job_of_earlier_pods() -> None:
+    story = Story()
+    story.sees(*(ClockObserved(side, START, START, START) for side in Side))
+    read = half_bound(story, member(1, 2, created=START - 10), created=START - 20)
+    story.reads(read, at=NOW, granted=granted(17, ("x1", 2)))
+    acts = story.decides(NOW)
+    assert [type(each) for each in acts if isinstance(each, BindPod | CancelJob)] == [BindPod]
