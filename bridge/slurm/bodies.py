@@ -112,6 +112,8 @@ def update_body(spec: JobSpec, changes: frozenset[str]) -> bytes:
     wanted: dict[str, Any] = {}
     for field in sorted(changes):
         wanted |= _FIELDS[field](spec)
+    if "cpus_per_task" in changes and spec.tasks == 1:
+        wanted["minimum_cpus"] = spec.cpus_per_task  # otherwise Slurm grants as many CPUs as before (Slurm facts 8)
     return msgspec.json.encode(wanted)
 
 

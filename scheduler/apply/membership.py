@@ -26,11 +26,28 @@ def take_workload(world: World, pod: Pod) -> Workload:
             _show(world, workload, pod)
         elif _was_refused_alone(workload, pod.uid):
             return _join_group(world, workload, pod)
+        _note_regrouped(world, workload, pod)
         return workload
     group = shown_by(world, pod)
     if isinstance(group, Group) and not _was_bound_alone(world, pod, group):
         return take_group(world, pod, group)
     return _take_alone(world, pod)
+
+
+def _note_regrouped(world: World, workload: Workload, pod: Pod) -> None:
+    """Note if labels of the waiting pod were edited, and show another group than that of its workload.
+
+    The Jobs of a JobSet may get stages later, which are groups, too.
+    """
+    before, own = workload.pods.get(pod.uid), workload.shown.get(pod.uid)
+    if before is None or (before.labels, before.annotations, before.node) == (pod.labels, pod.annotations, pod.node):
+        return
+    workload.regrouped.pop(pod.uid, None)
+    shown = shown_by(world, pod)
+    if pod.node or isinstance(shown, Refusal) or (own is not None and own.kind == "JobSet"):
+        return
+    if (shown.identity if shown is not None else "") != (own.identity if own is not None else ""):
+        workload.regrouped[pod.uid] = shown
 
 
 def shown_by(world: World, pod: Pod) -> Group | Refusal | None:

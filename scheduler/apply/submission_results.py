@@ -19,8 +19,9 @@ from scheduler.state.token_buckets import Breaker
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-# No nodes for an immediate allocation: not now ("insufficient priority", "busy"), or never (SchedulerParameters has `defer`).
-NO_ROOM = frozenset({2013, 2016, 2125})
+# No nodes for an immediate allocation: not now ("insufficient priority", "busy"), not while the partition is DOWN, although
+# jobs may wait in its queue, or never (SchedulerParameters has `defer`).
+NO_ROOM = frozenset({2013, 2016, 2101, 2125})
 TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (Slurm facts 8)
 UNKNOWN_NODE = 2018  # the request names a node that Slurm does not have
 UNAVAILABLE = frozenset({UNKNOWN_NODE, 2068})  # nodes that no job can have: unknown; down, drained or reserved

@@ -89,6 +89,8 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
     """Why nothing is asked for yet, in a sentence (W6)."""
     group, sizes = workload.group, workload.pod_counts.sizes
     assert group is not None, "only a gang gathers"
+    if edited := regrouped(workload):
+        return edited
     if len(sizes) > 1:
         return _disagreement(workload)
     if not workload.size and _is_size_source_known(workload, this_pass):
@@ -100,6 +102,20 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
             f"{GANG_SIZE} (1 to {MAX_SIZE:,})."
         )
     return f"{workload.gathered} {_advice(workload, this_pass)}" if workload.size else workload.gathered
+
+
+def regrouped(workload: Workload) -> str:
+    """The sentence about waiting pods whose labels were edited and show another group; "": there are none."""
+    uid = next(iter(workload.regrouped), "")
+    if not uid:
+        return ""
+    group, others = workload.regrouped[uid], len(workload.regrouped) - 1
+    shown = f"{group.kind} {group.name}" if group is not None else "no gang"
+    more = f" and of {others:,} more" if others else ""
+    return (
+        f"The labels of {workload.pods[uid].full_name}{more} were edited and show {shown} now. "
+        "A pod stays in the gang that it had when it was created: restore its labels, or recreate it."
+    )
 
 
 def _advice(workload: Workload, this_pass: Pass) -> str:

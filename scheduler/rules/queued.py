@@ -8,6 +8,7 @@ from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
+from scheduler.rules.gathering import regrouped
 from scheduler.rules.identity import cancel, cancel_broken, cancel_of_earlier_pods, cancel_twins, is_trusted, read_job
 from scheduler.rules.limits import read_limits
 from scheduler.rules.owners import read_in_passing
@@ -37,6 +38,7 @@ def queued(workload: Workload, this_pass: Pass) -> Decision:
     kept, note = _keep_current(workload, job, this_pass)
     if workload.refused is not None:
         note = workload.refused.message
+    note = " ".join(filter(None, (note, regrouped(workload))))
     shown = [_why_queued(workload, pod, job, note, this_pass) for pod in workload.members]
     return combine((kept, _watch_begin(job, this_pass), *shown))
 

@@ -181,6 +181,7 @@ def _without_pods(world: World, before: Workload, jobs: Collection[int]) -> Work
         before,
         group=None,
         shown={},
+        regrouped={},
         size=1,
         last_rank=None,
         pod_counts=PodCounts(),

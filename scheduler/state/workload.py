@@ -76,6 +76,7 @@ class Workload:
     renamed     id of the job that its pods name, which has another name and may still be the workload's; None: none
     unconfirmed_binds  pod UID to the bind that may put the pod on a node, until the watch shows the result
     edited      pod UID to the annotations of the bridge that another client changed
+    regrouped   UID of a waiting pod, whose labels show another group than when it was created, to that group; None: none
     renewed     pod UID to what this process writes into these annotations when the job is replaced (reacquire.py)
     unanswered  pod UID to a write on the pod whose answer was lost, until the watch proves it or a later write is confirmed
     confirmed_writes  pod UID to such a write that the watch has proven, until its event is posted
@@ -130,6 +131,7 @@ class Workload:
     renamed: int | None = None
     unconfirmed_binds: dict[str, BindPod] = field(default_factory=dict)
     edited: dict[str, Edited] = field(default_factory=dict)
+    regrouped: dict[str, Group | None] = field(default_factory=dict)
     renewed: dict[str, Mapping[str, str]] = field(default_factory=dict)
     unanswered: dict[str, Announced] = field(default_factory=dict)
     confirmed_writes: dict[str, Announced] = field(default_factory=dict)
@@ -151,6 +153,7 @@ class Workload:
         self.pod_counts.drop(uid)
         self.last_rank = None
         self.shown.pop(uid, None)
+        self.regrouped.pop(uid, None)
         self.written_off -= {uid}
         self.bound_by_bridge_before.pop(uid, None)
         self.strays.pop(uid, None)

@@ -285,6 +285,17 @@ async def test_a_job_that_an_admin_holds_waits_and_shows_that(slurm: Slurm) -> N
     await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=700)
 
 
+async def test_an_update_of_the_cpus_alone_is_granted(slurm: Slurm) -> None:
+    full, queued = await waiting(slurm)
+    more = replace(slurm.spec("waiting"), cpus_per_task=3)
+    await slurm.client.update(queued, "alice", more, frozenset({"cpus_per_task"}))
+    await slurm.end(full)
+    await slurm.client.nudge(queued, "alice")
+    await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=700)
+    [node] = (await slurm.client.grant(queued, "alice")).nodes
+    assert node.cpus == 3
+
+
 async def test_an_updated_spec_is_what_a_new_job_is_granted(slurm: Slurm) -> None:
     full, queued = await waiting(slurm)
     more = replace(slurm.spec("waiting"), cpus_per_task=2, memory_mib=300, gres=(("gpu:h100", 1),))

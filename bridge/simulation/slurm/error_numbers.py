@@ -43,6 +43,7 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     2078: (422, "Job can not start immediately"),
     2084: (422, "Job has already finished"),
     2085: (422, "Job is not running"),
+    2101: (422, "Partition in DOWN state"),
     2123: (422, "Invalid --nice value"),
     2125: (422, "Immediate execution impossible. Individual job submission scheduling attempts deferred"),
     2036: (422, "Job is not pending and this field cannot be changed"),

@@ -59,8 +59,10 @@ def _not_now(asked: Asked, job: SimJob, body: Any) -> int:
     if cluster.over_limit(cluster.users[job.user], job.wanted):
         return 2050
     partition = cluster.partitions[job.partition]
-    if not partition.up or cluster.blocks_immediate(partition, job, now):
+    if cluster.blocks_immediate(partition, job, now):
         return 2013
+    if not partition.up:
+        return 2101
     if not _possible(asked, job, body):
         return 2014
     if not cluster.has_licenses(job):

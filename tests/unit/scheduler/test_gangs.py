@@ -1333,3 +1333,47 @@ def test_replacements_of_all_members_come_one_after_the_other() -> None:
     story.sees(replace(second, deleting_at=START + 3), late)
     assert not [each for each in story.decides(START + 4) if isinstance(each, CancelJob)]
     assert story.world.key_of_pod[late.uid] == story.world.key_of_pod[bound_soon.uid]
+
+
+# --- labels that are edited while the pod waits -----------------------------------------------------------------------
+
+
+def test_a_pod_whose_label_is_edited_while_its_gang_gathers_says_that_it_stays_in_its_gang() -> None:
+    story = Story()
+    first, second = member(0, 3), member(1, 3)
+    story.sees(first, second)
+    story.decides(NOW)
+    story.sees(replace(second, labels={names.PREFIX + "gang": "other"}, annotations={GANG_SIZE: "4"}))
+    shown = {each.name: each.message for each in story.acts(SetPodCondition, NOW + 10)}
+    told = (
+        "The labels of hpc/w-1 were edited and show gang other now. A pod stays in the gang that it had when it was created: "
+        "restore its labels, or recreate it."
+    )
+    assert shown == {"w-0": told, "w-1": told}
+    story.sees(second)
+    assert {each.message for each in story.acts(SetPodCondition, NOW + 20)} == {
+        "2 of 3 pods of gang ring are here in namespace hpc. Their job is submitted when all of them are here. Create the "
+        "others, or correct the size of the gang (annotation slurm-bridge/gang-size)."
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shows"),
+    [
+        (pod("w-0"), pod("w-0", labels={names.PREFIX + "gang": "late"}), "gang late"),
+        (member(0, 1), pod("w-0"), "no gang"),
+    ],
+    ids=["a pod by itself gets a label", "the label is removed"],
+)
+def test_a_pod_whose_label_is_edited_while_its_job_waits_says_that_it_stays(
+    before: Pod, after: Pod, shows: str
+) -> None:
+    story = Story()
+    story.queues(before, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.sees(after)
+    [told] = {each.message for each in story.acts(SetPodCondition, NOW + 30)}
+    assert told.endswith(
+        f"The labels of hpc/w-0 were edited and show {shows} now. A pod stays in the gang that it had when it was created: "
+        "restore its labels, or recreate it."
+    )

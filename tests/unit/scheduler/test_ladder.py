@@ -94,6 +94,15 @@ def test_where_slurm_defers_every_attempt_the_pod_queues_and_is_not_refused() ->
     assert requests(story.decides(NOW)) == ["queue"]
 
 
+def test_a_pod_queues_in_a_partition_that_is_down() -> None:
+    """An immediate allocation is refused there (2101); a submitted job waits, and keeps its age until the partition is up."""
+    story = Story()
+    story.sees(pod("a"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2101)
+    assert requests(story.decides(NOW)) == ["queue"]
+
+
 def refuse(story: Story, name: str, number: int, at: float) -> None:
     story.sees(pod(name))
     [asked] = story.acts(AllocateNow, at)

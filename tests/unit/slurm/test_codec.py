@@ -361,6 +361,12 @@ def test_an_update_sends_the_named_fields_alone_and_clears_empty_fields() -> Non
     }
 
 
+def test_an_update_of_the_cpus_of_a_single_pod_names_how_many_the_job_needs() -> None:
+    """With cpus_per_task alone, Slurm 26.05 shows the new number, and grants the former one."""
+    body = bodies.update_body(replace(SPEC, cpus_per_task=4), frozenset({"cpus_per_task"}))
+    assert json.loads(body) == {"cpus_per_task": 4, "minimum_cpus": 4}
+
+
 def test_a_nudge_writes_nothing_so_that_it_undoes_no_edit_of_the_jobs_user() -> None:
     assert json.loads(bodies.NO_CHANGE) == {}
 
