@@ -103,7 +103,7 @@ class Visits(Occupancy):
         """The job of the workload that waits for nodes; None: there is none, or it does not wait for nodes now."""
         if self.phase_of.get(workload.key) is not Phase.QUEUED:
             return None
-        job = next((job for job in self.jobs_of(workload) if job.key == workload.key and job.alive), None)
+        job = self.job_of.get(workload.key)
         return None if job is None or (job.job is not None and job.job.reason in NO_CONTENDER) else job
 
     def count_queued(self, workload: Workload) -> None:

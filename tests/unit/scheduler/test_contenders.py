@@ -55,10 +55,16 @@ def without_room(story: Story) -> None:
     story.ended(submissions(story)["hpc/train"], Outcome.REFUSED, at=NOW, number=2013)
 
 
-def test_a_pod_is_queued_behind_a_pod_that_is_about_to_be_queued() -> None:
+@pytest.mark.parametrize("is_seen_before", [True, False])
+def test_a_pod_is_queued_behind_a_pod_that_is_about_to_be_queued(is_seen_before: bool) -> None:
+    """Also if the pass visits the next pod first."""
     story = Story()
-    without_room(story)
-    assert kind_of_next(story) is SubmitJob
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(*([NEXT] if is_seen_before else []))
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2013)
+    story.sees(NEXT)
+    assert [type(each) for each in submissions(story).values()] == [SubmitJob, SubmitJob]
 
 
 def test_a_pod_is_queued_behind_a_pod_that_is_being_queued() -> None:

@@ -805,3 +805,19 @@ def test_a_late_bind_for_the_job_of_the_gang_makes_a_waiting_member_surplus() ->
     story.sees(replace(late, node="x1", annotations={**late.annotations, **written}))
     assert {each.name for each in gang.members} == {"w-0", "w-2"}
     assert gang.surplus == {"uid-w-1": None}
+
+
+def test_which_pods_of_a_gang_are_unfinished_and_which_are_members_is_counted_as_it_is_listed() -> None:
+    story = Story()
+    waits, gated, runs_on, is_deleted, terminates, failed, on_a_dead_node = (one(number, 7) for number in range(7))
+    on_node, deleted = {"node": "x1", "phase": PodPhase.RUNNING}, {"deleting_at": NOW + 30}
+    story.sees(waits, replace(gated, gated=True), replace(runs_on, **on_node), replace(is_deleted, **deleted))
+    story.sees(replace(terminates, **on_node, **deleted), replace(failed, node="x1", phase=PodPhase.FAILED))
+    story.sees(replace(on_a_dead_node, **on_node))
+    gang = story.world.workloads[story.world.key_of_pod[waits.uid]]
+    gang.write_off(on_a_dead_node.uid)
+    assert [each.name for each in gang.unfinished] == ["w-0", "w-1", "w-2", "w-4"]
+    assert [each.name for each in gang.members] == ["w-0", "w-2"]
+    counts = gang.pod_counts
+    assert (counts.unfinished, counts.unbound, counts.members, counts.members_unbound) == (4, 2, 2, 1)
+    assert counts.sizes == {7: 3}, "pods that ended, or that are being deleted, do not say how many pods the gang has"
