@@ -10,7 +10,7 @@ from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_acti
 from scheduler.rules.identity import cancel, find_unseen_job
 from scheduler.rules.owners import unreadable
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import statuses
+from scheduler.rules.status import exact_clock, statuses
 from scheduler.rules.uninstall import no_new_job, withdraw
 from scheduler.state.phase import chosen
 from scheduler.state.placeholder import Placeholder
@@ -51,12 +51,16 @@ def _keep_for_a_while(workload: Workload, job: Placeholder, this_pass: Pass) -> 
     """Keep the job of an incomplete gang, and so its age in the queue, for as long as the lost member may be replaced.
 
     A surplus pod with a job of its own joins the gang when no controller replaces the member any more
-    (`_stays_with_free_places`).  The job is kept until then, because otherwise both lose their turn.
+    (`_stays_with_free_places`).  The job is kept until then, because otherwise both lose their turn.  The pods show that.
     """
     joins_s = JOINS_S if workload.surplus else 0.0
-    until = max(workload.left_at, this_pass.world.started) + this_pass.tuning.gang_bind_deadline_s + joins_s
+    left_at = max(workload.left_at, this_pass.world.started)
+    until = left_at + this_pass.tuning.gang_bind_deadline_s + joins_s
+    if this_pass.now < min(until, left_at + GATHER_SHOWN_S):
+        return wake(min(until, left_at + GATHER_SHOWN_S))
     if this_pass.now < until:
-        return wake(until)
+        kept = f"Slurm job {job.id} is kept for them until {exact_clock(until, this_pass.now)}."
+        return wake(until) + _shown(workload, f"{workload.gathered} {kept}", warning=False)
     why = f"{len(workload.members):,} of {workload.size:,} pods of {workload.readable} are left"
     return cancel(job, workload, this_pass, why)
 

@@ -33,6 +33,21 @@ def of_job(*sizes: int | None) -> list[Pod]:
     ]
 
 
+# --- a member left -------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_that_lost_a_member_shows_until_when_its_job_waits_for_another_one() -> None:
+    pods, story = ring(3), Story()
+    story.sees(*pods)
+    story.ended(asks(story), at=NOW, job_id=17, grant=granted(17, ("x1", 3)))
+    story.loses(pods[2], NOW)
+    assert shown(story, NOW + 2.9) == set()
+    told = "2 of 3 pods of gang ring are here in namespace hpc. Slurm job 17 is kept for them until 00:17:20 UTC."
+    assert shown(story, NOW + 3) == {told}
+    assert shown(story, NOW + 29) == set()
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 30)] == [17]
+
+
 # --- sizes ---------------------------------------------------------------------------------------------------------------
 
 
