@@ -6,7 +6,7 @@ from scheduler import names
 from scheduler.rules.bypass import beside_its_job, without_a_job
 from scheduler.rules.decision import NOTHING, Decision, combine, wake
 from scheduler.rules.end_record import record_end_of_former_job
-from scheduler.rules.granted import cancel_elsewhere, is_on_its_grant
+from scheduler.rules.granted import cancel_elsewhere, pod_elsewhere
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, is_it_its_own, read_job, unproven_jobs
 from scheduler.rules.one_time_events import event_alone
 from scheduler.rules.orphaned import end_pods_of_lost_jobs
@@ -87,7 +87,7 @@ def _without_its_name(workload: Workload, this_pass: Pass) -> Decision:
     why = f"their job {workload.hint} may have been renamed by its user"
     if job is not None and job.holds_nodes and job.grant is None:
         found.append(read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?"))
-    elif job is not None and (job.grant is None or not is_on_its_grant(workload, job, this_pass)):
+    elif job is not None and (job.grant is None or pod_elsewhere(workload, job, this_pass) is not None):
         found.append(cancel(job, workload, this_pass, f"job {job.id} is a twin: {why}"))
     return combine((*found, _no_place(workload, why)))
 
@@ -99,8 +99,8 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
     if job.holds_nodes and job.grant is None:  # a twin of a previous process, which started when the other ended
         return read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
     if job.grant is not None:
-        if not is_on_its_grant(workload, job, this_pass):
-            return cancel_elsewhere(workload, job, this_pass)
+        if (pod := pod_elsewhere(workload, job, this_pass)) is not None:
+            return cancel_elsewhere(workload, job, pod, this_pass)
         if why := why_not_held(workload, job, job.grant, this_pass):
             return cancel(job, workload, this_pass, why)
     if (settled := _may_have_started_until(workload, job, this_pass)) is not None:

@@ -60,8 +60,8 @@ def _by_its_grant(workload: Workload, job: Placeholder, this_pass: Pass, *, some
         return withdraw(workload, job, this_pass)
     if this_pass.world.config.leaving == END:
         return end_running(workload, job, this_pass)
-    if some_run and job.grant is not None and not is_on_its_grant(workload, job, this_pass):
-        return cancel_elsewhere(workload, job, this_pass)
+    if some_run and job.grant is not None and (pod := pod_elsewhere(workload, job, this_pass)) is not None:
+        return cancel_elsewhere(workload, job, pod, this_pass)
     members = _bind(workload, job, this_pass)
     if some_run:
         members += end_pods_of_lost_jobs(workload, job, this_pass)
@@ -210,26 +210,19 @@ def _all_bound_by(binding: Binding, this_pass: Pass) -> float | None:
     return max(binding.workload.first_bound_at, this_pass.world.started) + this_pass.tuning.gang_bind_deadline_s
 
 
-def cancel_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """End the job, because a pod is on a node that the job does not hold: the job allows it nothing there (V2).
+def cancel_elsewhere(workload: Workload, job: Placeholder, pod: Pod, this_pass: Pass) -> Decision:
+    """End the job, because this pod is on a node that the job does not hold: the job allows it nothing there (V2).
 
     A pod of a gang whose label was edited may run for another job.  If that job was not read yet, it is read first.
     """
     other = next(unproven_jobs(workload, this_pass.world), None) if workload.group is not None else None
     if other is not None:
         return read_job(other, workload, this_pass, is_it_its_own(other, workload))
-    pod = _pod_elsewhere(workload, job, this_pass)
-    assert pod is not None, "it was found before"
     why = f"{pod.full_name} is on node {workload.node_of(pod)}, which job {job.id} does not hold"
     return cancel(job, workload, this_pass, why)
 
 
-def is_on_its_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bool:
-    """True unless a pod is on a node that its job does not hold."""
-    return _pod_elsewhere(workload, job, this_pass) is None
-
-
-def _pod_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> Pod | None:
+def pod_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> Pod | None:
     """The first pod that is on a node that its job does not hold; None: there is none.
 
     If a granted node is not known in Kubernetes, that proves nothing (V7).  The node of each pod is compared, so that a

@@ -334,12 +334,12 @@ def submit(workload: Workload, spec: JobSpec, asked: list[tuple[Pod, JobSpec]], 
     wanted, left_out = _where_there_is_room(workload, spec, this_pass)
     if is_immediate and first_try is None:
         allocate = act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}")
-        return _charged(plan_action(allocate), this_pass)
+        return _charged(plan_action(allocate))
     # the job will wait in the queue, so the workload leaves these nodes out until it judges them again
     parts = components(asked) if wanted.parts else ()
     pods = tuple(tuple(pod.uid for pod in part) for _, part in parts)
     submit = plan_action(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}", pods))
-    return _charged(submit, this_pass) + (note(leave_out=left_out) if left_out is not None else NOTHING)
+    return _charged(submit) + (note(leave_out=left_out) if left_out is not None else NOTHING)
 
 
 def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> tuple[JobSpec, LeavesOut | None]:
@@ -369,7 +369,7 @@ def _without(nodes: Sequence[str], spec: JobSpec) -> JobSpec:
     return replace(spec, excluded_nodes=folded([*expand(spec.excluded_nodes), *nodes]))
 
 
-def _charged(submit: Decision, this_pass: Pass) -> Decision:
+def _charged(submit: Decision) -> Decision:
     """Count the submission against the limits of its rule, if the plan takes it."""
     return submit.followed_by(if_planned=note(is_charged=True))
 

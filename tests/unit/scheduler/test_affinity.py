@@ -357,7 +357,7 @@ def slow_story(monkeypatch: pytest.MonkeyPatch) -> Story:
 
 
 def passes_of(story: Story, what: Pod, at: float) -> int:
-    """The number of passes up to the one that visits the pod."""
+    """How many passes there are until the pod is visited; that pass counts, too."""
     for number in range(1, 500):
         plan = story.plan(at)
         if key_of(what) in plan.visited:

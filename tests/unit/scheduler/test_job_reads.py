@@ -298,7 +298,7 @@ LOST: dict[str, Any] = {"denied": True, "absent_first": NOW - 60, "absent_last":
         "the job that they name lives",
         "they name no job",
         "they name another job than the renamed one",
-        "the lost job is not the one that they name",
+        "the pods name another job than the lost one",
     ],
 )
 def test_for_which_job_pods_run_after_a_job_of_their_name_was_read(

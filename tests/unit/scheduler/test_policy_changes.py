@@ -450,7 +450,7 @@ def test_when_the_policy_changes_a_pod_of_an_earlier_process_waits_for_the_read_
     """However long ago the process began: a job that is not read yet may be the pod's, of the user that it had."""
     late = NOW + 60
     story = given_a_user(late, 17)
-    assert story.decides(late + 1) == [], "and nothing is said of so short a time"
+    assert story.decides(late + 1) == [], "the pod shows nothing about such a short time"
     story.reads(Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=START), at=late + 2)
     assert [each.spec.user for each in submissions(story, late + 3)] == ["alice"]
 

@@ -54,7 +54,7 @@ class Site:
     jobs    the jobs that Slurm has now; made: the pod of each job that was made since
     asked   when the nodes of which workload were asked for
     ends    UIDs of the pods that the bridge ended
-    said    what the pods were told
+    said    the conditions that the bridge set on the pods
     """
 
     def __init__(self, count: int = COUNT) -> None:

@@ -650,7 +650,7 @@ def test_an_error_while_pods_move_is_not_hidden(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_pods_that_stay_name_the_job_that_one_of_them_shows_and_that_they_have() -> None:
-    """Not a job that a waiting pod shows, nor one that is not theirs, nor what they named before."""
+    """The job of a waiting pod does not count, nor a job of another workload, nor the job that the pods named before."""
     of_b = {"labels": {GANG: "b"}, "says": {"gang-size": "4"}}
     waits = replace(pod("b0", **of_b), annotations={**pod("b0", **of_b).annotations, names.JOB_ID: "10"})
     edited, stays = (
