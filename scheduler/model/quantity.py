@@ -49,7 +49,7 @@ def parse(text: str) -> Fraction:
     if not match or not (match["whole"] or match["part"]):
         raise QuantityError(f"{_shown(text)} is not a quantity such as 500m, 2 or 1.5Gi")
     part = match["part"] or ""
-    value = Fraction(int(match["whole"] + part or "0"), 10 ** len(part)) * _SCALE[match["suffix"] or ""]
+    value = Fraction(int(match["whole"] + part), 10 ** len(part)) * _SCALE[match["suffix"] or ""]
     if match["exponent"]:
         exponent = int(match["exponent"])
         if abs(exponent) > MAX_EXPONENT:

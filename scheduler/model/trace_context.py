@@ -58,8 +58,6 @@ def trace_of(own: str, said: Iterable[str]) -> WorkloadTrace:
     """
     root = TraceContext(own[3:35], own[36:52])  # `own` has the form of names.traceparent
     texts = {text for text in said if text != own}
-    if not texts:
-        return WorkloadTrace(root)
     callers = list(islice(filter(None, map(parsed, sorted(texts))), MOST_CALLERS))
     if not callers:
         return WorkloadTrace(root)

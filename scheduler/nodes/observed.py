@@ -60,7 +60,8 @@ class NodeState:
     given_up  nodes whose drain was undone during the uninstallation; the bridge undoes a drain only once
     changed   nodes whose Kubernetes nodes changed since the last poll
     without_node  when it was first seen that no labelled Kubernetes node has this name
-    unready, silent  when Kubernetes first showed the node as not ready, and Slurm as NOT_RESPONDING
+    unready   when Kubernetes first showed the labelled node as not ready
+    silent    when Slurm first showed the node, which Kubernetes has, as NOT_RESPONDING
     mismatched  the offered size that differs from the registered size, and when that was first seen
     last_shown  of each node in the last poll, the properties on which a decision depends (_relevant)
     counted   names of all GRES of Slurm's nodes
@@ -93,10 +94,6 @@ class NodeState:
     def to_register(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
         """The labelled Kubernetes nodes that have this name in Slurm, in order of their names."""
         return [node for node in self.nodes_named(name, nodes) if is_to_be_registered(node)]
-
-    def not_to_register(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
-        """The Kubernetes nodes without the label that have this name in Slurm."""
-        return [node for node in self.nodes_named(name, nodes) if not is_to_be_registered(node)]
 
     def nodes_named(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
         """All Kubernetes nodes that have this name in Slurm."""
@@ -134,9 +131,9 @@ class NodeState:
 
     def drop_node(self, node: str) -> None:
         """Drop a Kubernetes node that is put into quarantine, by its name in Kubernetes.  No node is visited for that."""
-        for name in [name for name, there in self.named.items() if node in there]:
-            self.named[name].discard(node)
-            if not self.named[name]:
+        for name, there in list(self.named.items()):
+            there.discard(node)
+            if not there:
                 del self.named[name]
         self.writes_in_flight.discard(node)
 
@@ -154,10 +151,9 @@ class NodeState:
             index.pop(name, None)
 
     def set_in_flight(self, names: Collection[str], at: float) -> None:
-        """Note that actions are in flight on these nodes only: the actions on other nodes ended at that time."""
-        for name, until in self.in_flight.items():
-            if until == UNDER_WAY and name not in names:
-                self.in_flight[name] = at
+        """Note that actions are in flight on these nodes only: the actions on other nodes ended by that time."""
+        ended = {name: min(until, at) for name, until in self.in_flight.items()}
+        self.in_flight = ended | dict.fromkeys(names, UNDER_WAY)
 
     def remove_node(self, node: Node) -> None:
         """Remove a Kubernetes node that was deleted."""
@@ -252,10 +248,9 @@ class NodeState:
         node = wanted[0] if wanted else None
         ours = name in self.ours
         _keep_since(self.without_node, name, ours and node is None, self.polled)
-        there = node or next(iter(self.not_to_register(name, nodes)), None)
-        _keep_since(self.unready, name, known is not None and there is not None and not there.ready, self.polled)
+        _keep_since(self.unready, name, node is not None and not node.ready, self.polled)
         silent = known is not None and known.external and "NOT_RESPONDING" in known.states
-        _keep_since(self.silent, name, silent and (ours or name in self.named), self.polled)
+        _keep_since(self.silent, name, silent and name in self.named, self.polled)
         offered = size(node, gres) if node is not None else None
         if ours and known is not None and offered is not None and size_mismatch(known, offered, self.counted):
             if name not in self.mismatched or self.mismatched[name][0] != offered:

@@ -195,7 +195,7 @@ def _bad_partitions(wanted: list[str], partitions: Mapping[str, Partition]) -> s
         return ""
     if not unknown:
         return f"The annotation {names.PARTITIONS} names more than {MAX_PARTITIONS} partitions."
-    has = ", ".join(sorted(partitions)[:20]) or "none"
+    has = ", ".join(sorted(partitions)[:20])
     return f'Slurm has no partition "{unknown[0][:80]}". Correct the annotation {names.PARTITIONS}; Slurm has: {has}.'
 
 

@@ -16,7 +16,7 @@ from scheduler.policy.rules import Tenant
 def time_allowed(asked_min: int, tenant: Tenant, source: str) -> int | Refusal:
     """The time limit in minutes if the rule allows it; otherwise a Refusal.  source: the annotation, to begin a sentence"""
     most = tenant.max_time_min
-    if most is None or 0 <= asked_min <= most:
+    if most is None or (asked_min != UNLIMITED and asked_min <= most):
         return asked_min
     asked = "no time limit" if asked_min == UNLIMITED else f"{asked_min:,} minutes"
     return _no(tenant, f"{source} asks for {asked}", f"{most:,} minutes", "max_time")

@@ -10,6 +10,7 @@ template gets the same checks as a user that the admin wrote out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -225,11 +226,9 @@ class Policy:
         rules = [rule.tenant for rule in self.rules if rule.selects(namespace, labels)]
         origin = Origin(namespace, "", labels)
         for tenant in [*rules, *([self.default] if self.default else [])]:
-            try:
+            with suppress(templates.Missing):  # a source has no value there
                 if templates.can_give(templates.narrowed(tenant.user, origin), user):
                     return True
-            except templates.Missing:
-                continue  # a source has no value there
         return False
 
     def writes_out(self, user: str) -> bool:

@@ -24,7 +24,7 @@ class Identities:
         """The identity of pods of that service account in that namespace, which has these labels; or a Refusal."""
         key = namespace, service_account
         known = self._known.get(key)
-        if known is not None and (known[0] is labels or known[0] == labels):
+        if known is not None and known[0] == labels:
             return known[1]
         if len(self._known) >= MAX_REMEMBERED:
             self._known.clear()

@@ -147,7 +147,7 @@ def _reconcile_foreign(node: Node, known: SlurmNode, this_pass: Pass) -> Actions
 
 def _share(name: str, known: SlurmNode, this_pass: Pass) -> Actions:
     """Reconcile a node of both clusters without the label: drain it with Kubernetes, and show its state (N8)."""
-    there = this_pass.world.node_state.not_to_register(name, this_pass.world.nodes or {})
+    there = this_pass.world.node_state.nodes_named(name, this_pass.world.nodes or {})
     if not _is_shared(known, this_pass) or len(there) != 1:
         return unmark(there, this_pass)
     return _reconcile(there[0], known, this_pass)
@@ -271,11 +271,7 @@ def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> Actions:
     """Drain and then remove a registered node whose Kubernetes node is gone or has no label any more (N5)."""
     world, node_state = this_pass.world, this_pass.world.node_state
     leaving = bool(world.config.leaving)
-    left = (
-        node_state.nodes_named(name, world.nodes or {})
-        if leaving
-        else node_state.not_to_register(name, world.nodes or {})
-    )
+    left = node_state.nodes_named(name, world.nodes or {})
     if known is None:
         return unmark(left, this_pass)
     why = LEAVES if leaving else UNWANTED if left else GONE

@@ -7,10 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from integration.readme import ROOT
-from scheduler.model.text import decimal
 
 # An amount of things: its form matters from a thousand on.
 AMOUNT = re.compile(r"len\(.*\)|sum\(.*\)|count|number of .*|total|waiting|members", re.DOTALL)
@@ -61,24 +58,3 @@ def formats_with_exponent(path: Path) -> list[str]:
         for number, text in enumerate(lines, 1)
         if re.search(r"(?<!_S):,?(\.\d)?g\}", text)
     ]
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0"),
-        (0.5, "0.5"),
-        (2.0, "2"),
-        (1632.4, "1,632"),
-        (16_324.4, "16,324"),
-        (1e6, "1,000,000"),
-        (0.12345, "0.1235"),
-        (float("inf"), "inf"),
-    ],
-)
-def test_a_decimal_is_short_and_whole_numbers_are_in_full(number: float, text: str) -> None:
-    assert decimal(number) == text
-
-
-def test_more_digits_can_be_asked_for() -> None:
-    assert decimal(1234.5, 6) == "1,234.5"

@@ -16,7 +16,6 @@ import pytest
 from bridge.kube import pods
 from bridge.kube.codec import NAMESPACES, NODES, PODS, owner_codec
 from scheduler import names
-from scheduler.model.cache import BoundedDict
 from scheduler.model.kubernetes import ALL_PORTS, OwnerRef, Pod, PodTerm
 from scheduler.model.quantity import amount
 from scheduler.model.refusal import Refusal
@@ -273,15 +272,6 @@ def test_shared_objects_are_limited_in_bytes() -> None:
     held_now, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held_now < 4 * pods.MOST_SHARED
-
-
-def test_a_large_object_is_not_shared_and_the_cache_is_emptied_before_it_grows_too_large() -> None:
-    known: BoundedDict[str, str] = BoundedDict(640)
-    assert known.keep("large", "x", 11) == "x"
-    assert not known
-    for number in range(65):
-        known.keep(str(number), "x", 10)
-    assert list(known) == ["64"]
 
 
 def test_pods_that_say_nothing_odd_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from scheduler.actions import (
     SetPodCondition,
 )
 from scheduler.events import ClockObserved, NodeSeen, OwnerRead, PodSeen, PodsListed, Scope, Side
-from scheduler.model.clocks import ClusterClock
+from scheduler.model.clocks import NEAR_S, NONSENSE_S, ClusterClock, grace_ends
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
 from tests.builders import OWNER, START, Story, grant, job_of, node, pod
@@ -184,6 +184,36 @@ def test_a_clock_that_says_nonsense_is_not_listened_to(theirs: float) -> None:
     clock = ClusterClock()
     clock.observe(theirs, 1.7e9, 1.7e9 + 1)
     assert (clock.is_known, clock.ahead) == (False, 0.0)
+
+
+@pytest.mark.parametrize(("theirs", "known"), [(1.0 - NONSENSE_S, True), (-NONSENSE_S, False), (NONSENSE_S, False)])
+def test_a_clock_counts_if_it_differs_by_less_than_two_days(theirs: float, known: bool) -> None:
+    clock = ClusterClock()
+    clock.observe(START + theirs, START, START)
+    assert clock.is_known is known
+
+
+@pytest.mark.parametrize(
+    ("theirs", "happened"), [(START, START), (START + NEAR_S, START + NEAR_S), (START + NEAR_S + 0.1, START)]
+)
+def test_an_event_that_by_another_clock_comes_long_after_it_was_seen_happened_when_it_was_seen(
+    theirs: float, happened: float
+) -> None:
+    assert ClusterClock().had_happened(theirs, START) == happened
+
+
+@pytest.mark.parametrize(
+    ("ends", "counted"),
+    [
+        (START - 0.1, START + 30),
+        (START, START),
+        (START + 30 + NEAR_S, START + 30 + NEAR_S),
+        (START + 30 + NEAR_S + 0.1, START + 30),
+    ],
+    ids=["before it was seen", "at once", "a minute more than the grace", "later than that"],
+)
+def test_the_end_of_a_grace_by_the_api_servers_clock_counts_if_it_is_possible(ends: float, counted: float) -> None:
+    assert grace_ends(ends, 30.0, START) == counted
 
 
 # --- Slurm's clock: what it says of a job's end (S4b, S5) -------------------------------------------------------------

@@ -10,7 +10,7 @@ from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import Planned, PodDeleted, PodSeen, PodsListed, Scope
-from scheduler.model.cache import BoundedCache
+from scheduler.model.cache import BoundedCache, BoundedDict
 from scheduler.model.hostlist import expand
 from scheduler.model.kubernetes import Container, HostPort, NodeTerm, Pod, PodTerm, Requirement, Toleration
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
@@ -288,6 +288,17 @@ def test_answers_that_name_every_node_are_forgotten_before_they_fill_the_memory(
     assert len(remembered) == 100, "equal answers are held once"
     remembered.put(101, same, 300)
     assert len(remembered) == 1, "and no more than so many questions"
+
+
+def test_an_answer_that_is_too_large_is_not_kept_and_the_cache_is_emptied_before_it_grows_too_large() -> None:
+    known: BoundedDict[str, str] = BoundedDict(640)
+    assert known.keep("large", "x", 11) == "x"
+    assert not known
+    for number in range(64):
+        known.keep(str(number), "x", 10)
+    assert len(known) == 64
+    known.keep("64", "x", 10)
+    assert list(known) == ["64"]
 
 
 def test_a_pod_of_thousands_of_amounts_takes_more_of_a_pass() -> None:

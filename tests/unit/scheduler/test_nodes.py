@@ -128,8 +128,8 @@ def test_a_registered_node_is_shown_and_then_tainted() -> None:
     nodes.ended(register, at=NOW + 1)
     nodes.shows(at=NOW + 0.5)
     assert nodes.looks(NOW + 1) == [], "that poll began before the end"
-    nodes.shows(in_slurm(), at=NOW + 2)
-    [show] = nodes.looks(NOW + 2)
+    nodes.shows(in_slurm(), at=NOW + 1)
+    [show] = nodes.looks(NOW + 1)
     assert isinstance(show, SetNodeCondition)
     assert (show.status, show.condition, show.message) == (True, IN_SERVICE.reason, IN_SERVICE.message)
     nodes.sees(NodeSeen(replace(bare, in_slurm=IN_SERVICE)))
@@ -214,8 +214,9 @@ BAD = [
     (labelled(labels=LABEL | {names.SLURM_NODE_LABEL: "-x"}), 'Slurm does not accept a node named "-x".'),
     (labelled(labels=LABEL | {names.SLURM_NODE_LABEL: "DEFAULT"}), 'Slurm does not accept a node named "DEFAULT".'),
     (labelled(address=""), "The node has no InternalIP"),
-    (labelled(address="10.0.0.7 State=UP"), "is not an address"),
-    (labelled(partitions="main,gpux"), 'Slurm has no partition "gpux".'),
+    (labelled(address="10.0.0.7\nState=UP"), 'InternalIP "10.0.0.7\ufffdState=UP" is not an address'),
+    (labelled(partitions="main,gpux"), 'Slurm has no partition "gpux". Correct the annotation'),
+    (labelled(partitions="main,gpux"), "Slurm has: gpu, main."),
     (labelled(address="fe80::1%eth0"), "has a scope (%)"),
     (labelled(partitions=",".join(["main"] + [f"p{n}" for n in range(64)])), 'Slurm has no partition "p0"'),
     (labelled(partitions="main State=UP"), 'Slurm has no partition "main State=UP".'),
@@ -432,6 +433,7 @@ def test_a_node_that_is_steadily_less_is_drained_emptied_removed_and_registered_
     nodes = Nodes([labelled()], [in_slurm("x1", "MIXED")])
     nodes.sees(NodeSeen(now))
     assert nodes.stays(in_slurm("x1", "MIXED"), at=NOW, until=NOW + 599) == [[]] * 20
+    nodes.sees(NodeSeen(replace(now, labels={**LABEL, "seen": "again"})))
     nodes.shows(in_slurm("x1", "MIXED"), at=NOW + 600)
     [drain] = nodes.looks(NOW + 600)
     reason = f"slurm-bridge: to be registered again: {why}"
@@ -672,6 +674,32 @@ def test_a_partition_that_cannot_be_read_any_more_stays_as_it_was_known() -> Non
 # --- states that change, and what remains ---------------------------------------------------------------------------
 
 
+def test_a_poll_marks_only_nodes_for_a_visit_that_changed_in_more_than_their_jobs() -> None:
+    """Of 5,000 nodes most start or end a job between two polls."""
+    foreign = in_slurm("x2", features=(), cpus=128)
+    nodes = Nodes([labelled(), labelled("x2"), node("x3")], [in_slurm(), foreign, in_slurm("x3", features=())])
+    [show] = nodes.looks()
+    assert isinstance(show, SetNodeCondition)
+    nodes.sees(NodeSeen(labelled("x2", in_slurm=Condition(False, show.condition, show.message))))
+    rest = foreign, in_slurm("x3", features=())
+
+    def marked(known: SlurmNode, at: float) -> set[str]:
+        nodes.shows(known, *rest, at=at)
+        seen = set(nodes.world.node_state.dirty)
+        nodes.looks(at)
+        return seen
+
+    assert marked(in_slurm(), NOW + 30) == {"x2"}, "the watch showed a change"
+    assert marked(in_slurm(), NOW + 60) == set()
+    assert marked(in_slurm("x1", "MIXED"), NOW + 90) == set(), "a job started"
+    assert marked(drained("fan broken", "MIXED"), NOW + 120) == {"x1"}
+    nodes.sees(
+        NodeSeen(labelled(in_slurm=Condition(False, names.NODE_DRAINED, "Slurm node x1 is drained: fan broken.")))
+    )
+    assert [marked(drained("fan broken", "MIXED"), NOW + at) for at in (150, 180)] == [{"x1"}, set()]
+    assert marked(drained("fan broken"), NOW + 210) == {"x1"}, "no job is left there"
+
+
 def test_a_drain_of_the_bridge_shows_the_reason_that_holds_now() -> None:
     nodes = Nodes([labelled(unschedulable=True, ready=False)], [drained(CORDONED)])
     [drain] = [each for each in nodes.looks(NOW) if isinstance(each, ChangeNode)]
@@ -894,6 +922,7 @@ def test_a_node_that_is_dead_for_a_quarter_of_an_hour_is_set_down_although_a_dae
     nodes = Nodes([labelled(ready=False, in_slurm=shown)], [empty])
     nodes.sees(PodSeen(Scope.OTHERS, pod("daemon", node="x1", phase=PodPhase.RUNNING, scheduler_name="default")))
     down_s = CONFIG.tuning.node_down_s
+    nodes.sees(NodeSeen(labelled(ready=False, in_slurm=shown, labels={**LABEL, "seen": "again"})))
     nodes.shows(empty, at=START + down_s - 1)
     assert nodes.looks(START + down_s - 1) == []
     nodes.shows(empty, at=START + down_s)
@@ -947,6 +976,12 @@ def test_slurm_is_reconfigured_at_most_every_ten_minutes() -> None:
 def test_slurm_is_not_reconfigured_for_a_node_that_this_does_not_bring_back(known: SlurmNode, config: Config) -> None:
     nodes = Nodes([labelled(in_slurm=None)], [known], config)
     assert [reconfigures(nodes, known, at) for at in (NOW, NOW + 60, NOW + 120)] == [0, 0, 0]
+
+
+def test_slurm_is_not_reconfigured_for_a_node_that_kubernetes_does_not_have_any_more() -> None:
+    nodes = Nodes([node("x1"), node("x2")], [STATIC], SHARED_AND_CURED)
+    nodes.sees(NodeDeleted("x1"))
+    assert [reconfigures(nodes, STATIC, at) for at in (NOW, NOW + 60, NOW + 120)] == [0, 0, 0]
 
 
 def test_slurm_is_not_reconfigured_for_a_node_that_two_kubernetes_nodes_claim_since_the_last_poll() -> None:

@@ -29,6 +29,12 @@ def test_a_rule_may_be_for_some_service_accounts_only() -> None:
     assert policy.tenant("hpc", "") == BOB
 
 
+def test_a_rule_with_neither_names_nor_labels_matches_no_pod() -> None:
+    policy = Policy((Rule((), ALICE),))
+    assert isinstance(policy.tenant("hpc", "default"), Refusal)
+    assert not policy.can_give_in("hpc", "alice")
+
+
 def test_patterns_are_case_sensitive_and_whole() -> None:
     assert isinstance(Policy((Rule(("team",), ALICE),)).tenant("team-a", ""), Refusal)
     assert isinstance(Policy((Rule(("TEAM",), ALICE),)).tenant("team", ""), Refusal)
@@ -129,6 +135,9 @@ def test_what_tenants_can_count_up_is_forgotten_and_computed_again(monkeypatch: 
         assert found.user == f"sa{number}"
         assert len(identities._known) <= 3
     assert identities.of("hpc", {}, "sa9") is found, "the last answers are remembered"
+    for number in (10, 11):
+        identities.of("hpc", {}, f"sa{number}")
+    assert identities.of("hpc", {}, "sa9") is found, "as long as there is room"
 
 
 def test_pods_have_one_tenant_only_if_all_of_them_are_managed_and_are_given_the_same() -> None:

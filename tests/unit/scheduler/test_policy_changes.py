@@ -34,15 +34,16 @@ from scheduler.events import (
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Namespace, Pod, PodPhase
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import Job
+from scheduler.model.slurm import Job, Partition
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
 from scheduler.state.jobs import MAX_UNREADABLE
-from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, OF_A_BIND, START, Story, grant, job_of, key_of, pod
+from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, OF_A_BIND, START, Story, grant, job_of, key_of, pod, slurm_node
 
 NOW = START + 20
 LABEL = "x/slurm-user"
 BY_LABEL = Rule(("*",), Tenant(f"{{namespace.labels['{LABEL}']}}", partitions=Choice("", ("gpu",))))
 TRAIN = pod("train")
+DECIDES = "Rule 1 of the policy (namespaces hpc) decides here."
 ENDS = (CancelJob, FailByDeadline, DeletePod)
 
 
@@ -181,8 +182,37 @@ def test_what_slurm_does_not_know_is_named_for_a_rule_without_templates_too(numb
     story.ended(asked, Outcome.REFUSED, at=NOW, number=number)
     [told] = {each.message for each in story.acts(SetPodCondition, NOW + 1)}
     assert named in told
-    assert "Rule 1 of the policy (namespaces hpc) decides here." in told
+    assert DECIDES in told
     assert do in told
+
+
+@pytest.mark.parametrize(
+    ("number", "do"),
+    [
+        (2045, "sacctmgr add user alice account=ACCOUNT."),
+        (2066, "sacctmgr modify user alice set qos+=QOS."),
+        (2070, "scontrol update partition=PARTITION state=up."),
+    ],
+)
+def test_what_to_do_if_slurm_refuses_a_name_that_neither_the_job_nor_slurms_configuration_says(
+    number: int, do: str
+) -> None:
+    story = story_of(Rule(("hpc",), Tenant("alice")))
+    story.sees(SlurmNodesPolled((slurm_node("x1"), slurm_node("x2")), (Partition("main"),), NOW), TRAIN)
+    [asked] = submissions(story, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=number)
+    [told] = {each.message for each in story.acts(SetPodCondition, NOW + 1)}
+    assert told.endswith(f'Asked for: user "alice". {DECIDES} What an admin can do: {do}')
+
+
+def test_a_refused_account_is_shown_with_the_partition_that_the_job_named() -> None:
+    story = story_of(Rule(("hpc",), Tenant("alice", accounts=Choice("teama"), partitions=Choice("gpu"))))
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2045)
+    [told] = {each.message for each in story.acts(SetPodCondition, NOW + 1)}
+    assert 'Asked for: user "alice", account "teama", partition "gpu".' in told
+    assert told.endswith("The partition may also exclude the account (scontrol show partition gpu).")
 
 
 def test_a_refused_pod_that_names_no_partition_shows_the_default_one() -> None:

@@ -13,6 +13,7 @@ from scheduler.actions import (
     AllocateNow,
     BindPod,
     CancelJob,
+    ChangeNode,
     DeletePod,
     FailByDeadline,
     ObjectKind,
@@ -417,6 +418,25 @@ def test_the_end_of_an_action_on_a_node_that_cannot_be_applied_is_about_that_nod
     story.sees(SlurmNodesPolled((slurm_node("x1"), slurm_node("x2")), (), NOW + AGAIN_S))
     assert [type(each) for each in story.decides(NOW + AGAIN_S) if isinstance(each, broken)] != []
     assert quarantined(story) == set()
+
+
+def test_a_drain_in_flight_is_not_repeated_if_the_end_of_another_action_on_its_node_cannot_be_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = Story(without(replace(CONFIG, shared_nodes=True), validate_every=1), guarded=True)
+    [show, other] = [each for each in story.decides(NOW) if isinstance(each, SetNodeCondition)]
+    cordoned = node(show.node, unschedulable=True)
+    story.sees(NodeSeen(cordoned))
+    [drain] = story.acts(ChangeNode, NOW)
+    monkeypatch.setitem(results._ON_ENDED, SetNodeCondition, lambda *_: 1 / 0)
+    story.ended(show, at=NOW + 1)
+    assert quarantined(story) == {(ObjectKind.NODE, show.node)}
+    assert story.acts(ChangeNode, NOW + 1 + AGAIN_S) == []
+    monkeypatch.undo()
+    story.ended(other, at=NOW + 2 + AGAIN_S)
+    story.ended(drain, Outcome.UNREACHED, at=NOW + 2 + AGAIN_S)
+    story.sees(SlurmNodesPolled((slurm_node("x1"), slurm_node("x2")), (), NOW + 3 + AGAIN_S))
+    assert [each.name for each in story.acts(ChangeNode, NOW + 3 + AGAIN_S)] == [show.node]
 
 
 def test_a_poll_of_nodes_whose_end_cannot_be_applied_is_not_in_flight_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,7 +181,7 @@ def test_only_users_that_a_template_can_give_can_own_placeholders() -> None:
 def test_a_template_gives_in_a_namespace_what_its_labels_and_any_service_account_fill() -> None:
     """The job of a pod that is gone: its service account is not known any more."""
     by_account = Tenant("{namespace.labels['x/slurm-user']}-{serviceAccount}")
-    policy = Policy((Rule(("team-*",), by_account), Rule(("team-*",), Tenant("bob"))))
+    policy = Policy((Rule(("team-*",), by_account), Rule(("team-*",), Tenant("bob")), Rule(("ops",), Tenant("carol"))))
     labels = {"x/slurm-user": "user1"}
     assert policy.gives_in("team-a", labels, "user1-builder")
     assert not policy.gives_in("team-a", labels, "user2-builder")
@@ -190,6 +190,7 @@ def test_a_template_gives_in_a_namespace_what_its_labels_and_any_service_account
         "no text is parsed twice"
     )
     assert policy.gives_in("team-a", {}, "bob")
+    assert not policy.gives_in("team-a", {}, "carol"), "a rule of another namespace"
 
 
 def test_a_template_names_its_sources_in_order() -> None:
