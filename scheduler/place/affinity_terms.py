@@ -160,7 +160,7 @@ class TermIndex:
         for indexed in islice(known.todo, most):
             compared += 1
             alive = indexed.of.holders or indexed.of in self._kept
-            if alive and indexed.of not in known.lists and matches(indexed.term, pod):
+            if alive and matches(indexed.term, pod):
                 known.lists[indexed.of] = None
         self.effort += compared
         if most is not None and compared == most:
@@ -232,7 +232,7 @@ class WaitingTerms:
         lists = self._lists.setdefault(key, set())
         for pod in pods:
             terms = (*pod.anti_affinity, *pod.affinity)
-            if terms and terms not in lists and not beyond_limits(pod):
+            if terms not in lists and not beyond_limits(pod):
                 lists.add(terms)
                 self._index.add(terms, key)
 
@@ -243,8 +243,6 @@ class WaitingTerms:
 
     def concerned(self, pods: Iterable[Pod]) -> Iterable[str]:
         """Workloads with a term that selects one of these pods, by key; all keys if finding out takes many comparisons."""
-        if not self._index:
-            return ()
         found: dict[str, None] = {}
         for pod in {self._index.kind(pod): pod for pod in pods}.values():
             lists = self._index.selecting_if_few(pod)

@@ -73,7 +73,7 @@ def tasks_on(node: GrantedNode, spec: JobSpec) -> int:
     Slurm rounds CPUs up, and that makes no place for more tasks than the job has.
     """
     counts = [min(node.cpus // spec.cpus_per_task, spec.tasks)]
-    if spec.tasks > 1 and node.memory_mib:  # for a single task Slurm shows the memory that was asked for by node
+    if node.memory_mib:
         counts.append(node.memory_mib // spec.memory_mib)
     counts += [node.gres.get(name, 0) // count for name, count in spec.gres if count]
     return max(0, min([*counts, spec.tasks_per_node or counts[0]]))
@@ -111,7 +111,7 @@ def places(
     ranked = by_rank([pod for part in parts for pod in part.members])
     chosen: dict[str, GrantedNode] = {}
     for part in parts:
-        found = _nodes_in_order(part, _of(part, ranked) if len(parts) > 1 else ranked, bound_to, leaving)
+        found = _nodes_in_order(part, _of(part, ranked), bound_to, leaving)
         if found is None:
             return None
         chosen |= found
@@ -136,12 +136,10 @@ def _nodes_in_order(
     if len(slots) < len(ranked):
         return None
     chosen = dict(zip((pod.uid for pod in ranked), slots, strict=False))
-    if all(chosen[uid].name == bound_to[uid] for uid in chosen if uid in bound_to):
-        return chosen
     by_name = {node.name: node for node in part.nodes}
     free, taken = Counter(node.name for node in slots), Counter[str]()
     for uid in chosen:
-        if uid in bound_to and (node := by_name.get(bound_to[uid])) is not None and taken[node.name] < free[node.name]:
+        if uid in bound_to and (node := by_name.get(bound_to[uid])) is not None:
             taken[node.name] += 1
             chosen[uid] = node
     left = (node for node in part.nodes for _ in range(free[node.name] - taken[node.name]))

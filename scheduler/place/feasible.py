@@ -74,7 +74,7 @@ def feasible(
     partition = (node.name for node in slurm_nodes.values() if wanted.partition in ("", *node.partitions))
     excluded = folded(name for name in partition if name not in usable)
     problem = "" if usable else _sentence(count, misses, wanted.partition)
-    return Feasible(frozenset(usable), excluded, problem, exclusive=wanted.devices and bool(fit) and not external)
+    return Feasible(frozenset(usable), excluded, problem, exclusive=wanted.devices and not external)
 
 
 def _sentence(count: int, misses: Counter[str], partition: str) -> str:

@@ -44,7 +44,7 @@ class NodeRequirements:
     tolerations: tuple[Toleration, ...]
     needs: tuple[tuple[str, int], ...]
     partition: str  # "": the default partition, if Slurm does not name it
-    devices: bool
+    devices: bool = False
     closed: frozenset[str] = frozenset()  # nodes that other pods close to the pod (F5)
     ports_taken: frozenset[str] = frozenset()  # nodes where other pods hold a host port of the pod
 
@@ -90,12 +90,10 @@ def checks(wanted: NodeRequirements) -> Checks:
     return Checks(affinity, tuple(map(matcher, dict.fromkeys(wanted.volumes))))
 
 
-def why_unusable(
-    wanted: NodeRequirements, node: Node, known: SlurmNode | None, made: Checks | None = None
-) -> str | None:
+def why_unusable(wanted: NodeRequirements, node: Node, known: SlurmNode | None, made: Checks) -> str | None:
     """Why this node cannot be used, in words that follow a number of nodes; None: it can be used.
 
-    made   the compiled checks, if many nodes are judged
+    made   the compiled checks of these requirements
     """
     if known is None:
         return "not known to Slurm"
@@ -109,7 +107,6 @@ def why_unusable(
         return f"with untolerated taint {{{taint.key}: {taint.value}}}"
     if any(node.labels.get(key) != value for key, value in wanted.selector):
         return "not matching the pod's node selector"
-    made = made or checks(wanted)
     if not made.affinity(node):
         return "not matching the pod's node affinity"
     if not all(reaches(node) for reaches in made.volumes):
@@ -176,9 +173,9 @@ def matcher(terms: Iterable[NodeTerm]) -> Matcher:
 
 def _check(requirement: Requirement) -> Check:
     """A check of one expression, which takes the value of its label; it is used for many nodes."""
-    named = requirement.operator in ("In", "NotIn")
-    values = frozenset(requirement.values) if named else requirement.values
-    return partial(accepts, requirement.operator, values)
+    return partial(
+        accepts, requirement.operator, dict.fromkeys(requirement.values)
+    )  # a value is found without a search
 
 
 # --- room -----------------------------------------------------------------------------------------------------------
@@ -336,7 +333,7 @@ def blocked(pod: Pod, node: Node | None, name: str, there: Sequence[NodeInfo]) -
         return None
     if _lacking(pod, node, there, leave_out_terminating=True):
         return Blocked(f"on node {name} other pods use the {lacking} that the pod needs")
-    terminating = [other for other in _terminating(there) if other.uid != pod.uid]
+    terminating = _terminating(there)
     until = max(ends for counts in there for other in terminating if (ends := counts.grace_ends(other.uid)) is not None)
     until += EXTRA_WAIT_S
     pods = ", ".join(sorted(other.full_name for other in terminating)[:3])
@@ -415,8 +412,8 @@ def obstacle(pod: Pod, site: Site, volumes: tuple[tuple[NodeTerm, ...], ...], cl
     if found is not None or node is None:
         return found
     selector = tuple(pod.node_selector.items())
-    wanted = NodeRequirements(selector, pod.node_affinity, volumes, pod.tolerations, (), "", False, closed)
-    why = why_unusable(wanted, node, site.in_slurm)
-    if why is None and site.planned is not None and violates_anti_affinity(pod, site.planned.pods.values()):
+    wanted = NodeRequirements(selector, pod.node_affinity, volumes, pod.tolerations, (), "", closed=closed)
+    why = why_unusable(wanted, node, site.in_slurm, checks(wanted))
+    if site.planned is not None and violates_anti_affinity(pod, site.planned.pods.values()):
         why = CLOSED
     return Blocked(f"node {node.name} is {why}") if why else None

@@ -86,7 +86,7 @@ class SeparateNodes:
         if division is None:
             return nothing
         of_class: dict[_Class, list[str]] = {}
-        for name in sorted(classes, reverse=True):
+        for name in sorted(classes):
             of_class.setdefault(classes[name], []).append(name)
         own = [frozenset(of_class[node_class].pop() for node_class in chosen.elements()) for chosen in division]
         every = frozenset().union(*own)
@@ -108,7 +108,7 @@ class SeparateNodes:
         for among in sorted({(1 << len(every)) - 1, *usable}, key=lambda nodes: (nodes.bit_count(), nodes)):
             inside = [need for need, nodes in zip(counted, usable, strict=True) if not nodes & ~among]
             needed, count = sum(need.fewest for need in inside), among.bit_count()
-            if among and needed > count:
+            if needed > count:
                 return (
                     f"{needed_in_all(inside, needed)} Only {count:,} {'node' if count == 1 else 'nodes'}{where} can "
                     f"run them. {do}"
@@ -132,7 +132,7 @@ class SeparateNodes:
 def _cannot_share_out(components: Sequence[JobSpec], nodes: int, where: str, do: str) -> str:
     limited = any(spec.min_nodes is not None or spec.max_nodes is not None for spec in components)
     limits = ", with the numbers of nodes that min-nodes and max-nodes leave to each kind" if limited else ""
-    even = any(spec.tasks > 1 and spec.tasks_per_node is not None for spec in components)
+    even = any(spec.tasks_per_node is not None for spec in components)
     numbers = (
         " A kind with anti-affinity, or with resources that Slurm does not count, needs equally many pods on each of its "
         "nodes: Slurm has no option for different numbers."
@@ -148,7 +148,7 @@ def _counted(spec: JobSpec, rooms: Mapping[str, int]) -> Counted:
     """The component, and the fewest nodes that it takes.  One task takes one node, whatever `min_nodes` is."""
     needs = _needs(spec)
     fewest = max(needs.least, fewest_holding(needs.tasks, Counter(rooms.values()).items()))
-    return Counted(spec, fewest, spec.tasks, len(rooms), spec.tasks > 1 and spec.tasks_per_node is not None)
+    return Counted(spec, fewest, spec.tasks, len(rooms), spec.tasks_per_node is not None)
 
 
 def _needs(spec: JobSpec) -> _Needs:
@@ -229,7 +229,7 @@ class _Search:
             return {}
         self.steps += len(left) // CLASSES_PER_STEP
         state = position, tuple(left)
-        if self.is_given_up or state in self._failed:
+        if state in self._failed:
             return None
         index = self._order[position]
         later = sum(1 << other for other in self._order[position + 1 :])
@@ -260,7 +260,7 @@ class _Search:
             self.steps += 1
             at = len(numbers)
             if tasks <= 0 and least <= 0:
-                yield {node_class: number for node_class, number in zip(useful, numbers, strict=False) if number}
+                yield dict(zip(useful, numbers, strict=False))
             elif at < len(useful) and most > 0:
                 numbers.append(min(left[useful[at]], max(-(-tasks // rooms[at]), least), most))
                 tasks, least, most = tasks - numbers[at] * rooms[at], least - numbers[at], most - numbers[at]

@@ -230,10 +230,9 @@ def granted(draw: st.DrawFn) -> GrantedNode:
 @settings(max_examples=300)
 def test_a_granted_node_holds_as_many_pods_as_its_granted_resources_do(spec: JobSpec, node: GrantedNode) -> None:
     def holds(pods: int) -> bool:
-        counts_memory = spec.tasks > 1 and node.memory_mib > 0  # of a single task Slurm shows the memory of the node
         return (
             pods * spec.cpus_per_task <= node.cpus
-            and (not counts_memory or pods * spec.memory_mib <= node.memory_mib)
+            and (node.memory_mib == 0 or pods * spec.memory_mib <= node.memory_mib)
             and all(pods * count <= node.gres.get(name, 0) for name, count in spec.gres)
             and pods <= min(spec.tasks_per_node or pods, spec.tasks)
         )
@@ -278,6 +277,12 @@ def test_a_gang_that_would_lose_devices_unless_it_is_laid_out_evenly_is_refused_
         found = laid_out(spec, alike(there), {node.name: PodsPerNode(99, "pods") for node in there}, memory=False)
         assert isinstance(found, Refusal)
         assert f"Slurm's external nodes {named} defined in slurm.conf" in found.message
+
+
+def test_a_gang_with_more_devices_than_a_node_has_is_left_to_slurm_which_refuses_it_at_once() -> None:
+    there = uneven(OF_SLURM_CONF)
+    spec = JobSpec("ring", "alice", 1, 100, gres=(("gpu", 9),), tasks=2)
+    assert laid_out(spec, alike(there), {node.name: PodsPerNode(99, "pods") for node in there}, memory=False) == spec
 
 
 def test_a_gang_that_even_uneven_layouts_cannot_hold_says_so_by_its_room() -> None:

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from scheduler.model.cache import BoundedDict
 from scheduler.model.kubernetes import Container, HostPort, Pod
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
+from scheduler.place import fit
 from scheduler.place.assign import Part, lacks, places, shortfall
-from scheduler.place.fit import EXTRA_WAIT_S, Blocked, NodeInfo, blocked
-from tests.builders import grant, node, pod
+from scheduler.place.fit import EXTRA_WAIT_S, Blocked, NodeInfo, blocked, needs
+from tests.builders import amounts, grant, node, pod
 
 SPEC = JobSpec("job", "alice", cpus_per_task=2, memory_mib=100, gres=(("gpu:h100", 2),))
 
@@ -152,6 +154,36 @@ def test_what_a_node_has_taken_follows_its_pods() -> None:
     assert there.remove("uid-b") == standing("b", cpu=2000)
     assert there.remove("uid-b") is None
     assert (there.taken["cpu"], there.needed_by("uid-a")["cpu"], there.needed_by("uid-b")) == (500, 500, {})
+
+
+@pytest.mark.parametrize("part", ["containers", "init_containers", "pod_requests", "overhead"])
+def test_a_pod_counts_on_its_node_by_what_it_requests_now(part: str) -> None:
+    """Kubernetes resizes containers, sidecars and whole pods in place."""
+    before = standing("a", cpu=1000)
+    wants = amounts(cpu=5000)
+    changed = (Container("main", requests=wants),) if part.endswith("containers") else wants
+    now = replace(before, **{part: changed})
+    there, anew = NodeInfo(), NodeInfo()
+    there.put(before)
+    there.put(now)
+    anew.put(now)
+    assert there.taken == anew.taken
+    assert there.taken["cpu"] >= 5000
+
+
+def test_the_requests_of_a_pod_that_are_too_many_to_be_remembered_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "_needs", BoundedDict(1))
+    assert needs(pod(cpu=3000))["cpu"] == 3000
+
+
+def test_bound_pods_keep_their_node_though_slurm_shows_fewer_places_there() -> None:
+    grant = Grant(17, (GrantedNode("x1", 1, 100), GrantedNode("x2", 2, 200)))
+    ring = [pod("w0"), pod("w1"), pod("w2")]
+    found = places(
+        [Part(JobSpec("job", "alice", 1, 100, tasks=3), grant.nodes, ring)], {"uid-w0": "x1", "uid-w1": "x1"}
+    )
+    assert found is not None
+    assert [found[each.uid].node.name for each in ring] == ["x1", "x1", "x2"]
 
 
 def test_a_node_with_more_places_than_there_is_memory_is_no_more_than_the_pods_need() -> None:
