@@ -14,7 +14,7 @@ from scheduler.model.kubernetes import Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
 from scheduler.place import affinity
 from scheduler.place.affinity import AffinityIndex, GrantedPods, OwnPods
-from scheduler.place.affinity_terms import FEW, TermIndex
+from scheduler.place.affinity_terms import FEW, TermIndex, WaitingTerms
 from scheduler.place.fit import NodeInfo
 from scheduler.rules import scheduling_pass
 from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod, without
@@ -65,6 +65,45 @@ def test_beside_leaves_the_nodes_where_they_are_and_the_first_may_choose() -> No
     empty: dict[str, list[Pod]] = {"x1": [], "x2": []}
     assert closed(app("new", affinity=of_app("a")), empty) == set()
     assert closed(app("new", affinity=of_app("b")), empty) == {"x1", "x2"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "selected"),
+    [
+        ("In", ("3",), {"3"}),
+        ("In", ("3", *"abcdefgh"), {"3"}),
+        ("NotIn", ("3",), {"7", None}),
+        ("Exists", (), {"3", "7"}),
+        ("DoesNotExist", (), {None}),
+        ("Gt", ("5",), {"7"}),
+        ("Newer", ("3",), set()),
+    ],
+)
+def test_an_anti_affinity_closes_its_node_to_pods_by_their_label(
+    operator: str, values: tuple[str, ...], selected: set[str | None]
+) -> None:
+    """All of these are asked of one index, which remembers answers."""
+    there = {"x1": NodeInfo()}
+    terms = (PodTerm((Requirement("rank", operator, values),), frozenset({"hpc"})),)
+    index = index_of(there, standing("shy", "x1", anti_affinity=terms))
+    for rank in ("3", "7", None):
+        new = pod("new", labels={} if rank is None else {"rank": rank})
+        assert index.closed(new, there, OwnPods()) == ({"x1"} if rank in selected else set())
+
+
+def test_each_pod_keeps_away_from_the_nodes_of_its_own_kind() -> None:
+    there = {"x1": NodeInfo(), "x2": NodeInfo()}
+    index = index_of(there, *(standing(f"shy-{on}", on, anti_affinity=of_app(on)) for on in there))
+    assert [index.closed(app("new", on), there, OwnPods()) for on in there] == [{"x1"}, {"x2"}]
+
+
+def test_own_pods_do_not_count_and_the_pods_beside_them_do() -> None:
+    there = {"x1": NodeInfo(), "x2": NodeInfo()}
+    own, like, unlike = standing("own", "x1"), standing("like", "x2"), standing("unlike", "x2", of="b")
+    index, new = index_of(there, own, like, unlike), app("new", anti_affinity=of_app("a"))
+    assert index.closed(new, there, OwnPods()) == {"x1", "x2"}
+    assert index.closed(new, there, OwnPods("ring", ((own, "x1"),))) == {"x2"}
+    assert index.closed(new, there, OwnPods("ring", ((unlike, "x2"),))) == {"x1", "x2"}
 
 
 def test_the_job_excludes_nodes_where_its_pod_must_not_run() -> None:
@@ -175,6 +214,34 @@ def test_a_pod_that_leaves_opens_its_node() -> None:
     assert asked(story, NOW + 1).excluded_nodes == "x2"
 
 
+SHY = [
+    standing("shy-x1", "x1", of="b", anti_affinity=of_app("a")),
+    standing("shy-x2", "x2", of="b", anti_affinity=(*of_app("a"), *of_app("z"))),
+]
+
+
+@pytest.mark.parametrize("of_another", [None, "app", "tier"])
+def test_a_pod_that_leaves_opens_its_node_to_the_pods_that_it_kept_away(of_another: str | None) -> None:
+    """No term of the waiting pod selects the pod that left.  A pod with another anti-affinity comes at the same time."""
+    story = Story()
+    story.sees(*(PodSeen(Scope.OTHERS, each) for each in SHY), app("new", labels={"tier": "web"}))
+    assert story.acts(AllocateNow, NOW) == []
+    story.sees(PodDeleted(Scope.OTHERS, SHY[0], NOW + 1))
+    if of_another is not None:
+        terms = (PodTerm((Requirement(of_another, "In", ("c",)),), frozenset({"hpc"})),)
+        story.sees(PodSeen(Scope.OTHERS, standing("late", "x2", of="d", anti_affinity=terms)))
+    assert asked(story, NOW + 1).excluded_nodes == "x2"
+
+
+def test_a_pod_is_not_visited_for_a_node_that_another_pod_keeps_closed() -> None:
+    story, new = Story(), app("new")
+    twin = replace(SHY[0], uid="uid-twin", name="twin")
+    story.sees(*(PodSeen(Scope.OTHERS, each) for each in (*SHY, twin)), new)
+    assert key_of(new) in story.plan(NOW).visited
+    story.sees(PodDeleted(Scope.OTHERS, twin, NOW + 1))
+    assert key_of(new) not in story.plan(NOW + 1).visited
+
+
 @pytest.mark.parametrize(("apart_from", "excluded"), [("a", ""), ("b", "x1")])
 def test_a_node_is_open_to_a_pod_by_the_present_labels_of_the_pods_there(apart_from: str, excluded: str) -> None:
     story = Story()
@@ -272,12 +339,24 @@ def test_counts_that_are_dropped_because_too_many_pods_changed_are_counted_again
     assert index.closed(new, there, OwnPods()) == {"x1", "x2"}
 
 
+def test_a_pod_that_comes_between_two_queries_counts_for_both() -> None:
+    there = {"x1": NodeInfo(), "x2": NodeInfo()}
+    index = index_of(there, standing("first", "x1"))
+    assert index.closed(app("one", anti_affinity=of_app("a")), there, OwnPods()) == {"x1"}
+    late = standing("late", "x2")
+    there["x2"].put(late)
+    index.add(late, "x2")
+    assert index.closed(app("two", anti_affinity=of_app("b")), there, OwnPods()) == set()
+    assert index.closed(app("one", anti_affinity=of_app("a")), there, OwnPods()) == {"x1", "x2"}
+
+
+def granted_pods(key: str, on: str, *pods: Pod) -> GrantedPods:
+    return GrantedPods(key, {each.uid: each for each in pods}, frozenset({on}))
+
+
 def test_a_granted_pod_that_is_bound_or_changes_its_labels_closes_its_granted_nodes_no_more() -> None:
     index = AffinityIndex({})
     new = app("new", anti_affinity=of_app("a"))
-
-    def granted_pods(key: str, on: str, *pods: Pod) -> GrantedPods:
-        return GrantedPods(key, {each.uid: each for each in pods}, frozenset({on}))
 
     def closed_to_new(*coming: GrantedPods) -> frozenset[str]:
         index.set_granted(coming)
@@ -289,6 +368,42 @@ def test_a_granted_pod_that_is_bound_or_changes_its_labels_closes_its_granted_no
     assert closed_to_new(granted_pods("two", "x2", app("two", "b"))) == set()
     assert closed_to_new(one, two) == {"x1", "x2"}
     assert closed_to_new(two) == {"x2"}
+    other = app("other", "b")
+    assert closed_to_new(granted_pods("two", "x2", other)) == set()
+    assert closed_to_new(granted_pods("two", "x2", other, app("two"))) == {"x2"}, "a pod came"
+    assert closed_to_new(granted_pods("two", "x1", other, app("two"))) == {"x1"}, "other nodes were granted"
+    assert closed_to_new(granted_pods("two", "x1", other)) == set(), "a pod left"
+
+
+def test_two_workloads_with_a_grant_close_their_nodes_to_each_other() -> None:
+    index, (one, two) = AffinityIndex({}), (app(name, anti_affinity=of_app("a")) for name in ("one", "two"))
+    index.set_granted((granted_pods("one", "x1", one), granted_pods("two", "x2", two)))
+    found = [
+        index.closed(each, ("x1", "x2"), OwnPods(key), with_granted=True) for key, each in (("one", one), ("two", two))
+    ]
+    assert found == [{"x2"}, {"x1"}]
+
+
+def test_the_second_of_the_pods_that_want_each_other_goes_where_the_first_has_a_grant() -> None:
+    index, new = AffinityIndex({}), app("new", affinity=of_app("a"))
+    index.set_granted((granted_pods("one", "x1", app("one")),))
+    assert index.closed(new, ("x1", "x2"), OwnPods(), with_granted=True) == {"x2"}
+    assert index.closed(new, ("x1", "x2"), OwnPods()) == set()
+
+
+def test_a_workload_with_equal_pods_is_concerned_by_a_change_until_it_waits_no_longer() -> None:
+    waiting, shy = WaitingTerms(), [app(f"w-{number}", anti_affinity=of_app("a")) for number in range(3)]
+    waiting.add("ring", shy[:2])
+    waiting.add("ring", shy[2:])
+    assert list(waiting.concerned([app("new")])) == ["ring"]
+    waiting.drop("ring")
+    assert list(waiting.concerned([app("new")])) == []
+
+
+def test_the_terms_of_a_pod_beyond_the_limits_are_not_compared() -> None:
+    waiting = WaitingTerms()
+    waiting.add("vast", [app("vast", anti_affinity=of_app("a"), limit_exceeded="The pod has 900 terms.")])
+    assert list(waiting.concerned([app("new")])) == []
 
 
 def test_a_list_of_terms_is_held_until_its_holder_has_left_as_often_as_it_came() -> None:
@@ -326,10 +441,38 @@ def index_of(there: dict[str, NodeInfo], *pods: Pod) -> AffinityIndex:
     return index
 
 
-def cost(index: AffinityIndex, new: Pod, there: dict[str, NodeInfo]) -> int:
+def cost(index: AffinityIndex, new: Pod, there: dict[str, NodeInfo], *, with_granted: bool = False) -> int:
     before = index.effort
-    index.closed(new, there, OwnPods())
+    index.closed(new, there, OwnPods(), with_granted=with_granted)
     return index.effort - before
+
+
+def test_pods_without_the_label_that_a_term_requires_cost_a_quarter() -> None:
+    there = {"x1": NodeInfo()}
+    index = index_of(there, *(standing(f"there-{number}", "x1") for number in range(40)))
+    rare = (PodTerm((Requirement("rare", "Exists"),), frozenset({"hpc"})),)
+    assert cost(index, app("new", anti_affinity=rare), there) == 2 * affinity.PER_TERM + 40 // 4
+
+
+def test_a_workload_that_gets_a_grant_costs_no_new_comparison_of_the_others() -> None:
+    index, there = AffinityIndex({}), {"x1": NodeInfo()}
+    granted = [granted_pods(of, "x1", app(of, of)) for of in APPS]
+    new = app("new", anti_affinity=of_app("a"))
+    index.set_granted(granted)
+    assert cost(index, new, there, with_granted=True) >= len(APPS)
+    index.set_granted([*granted, granted_pods("late", "x1", app("late", "late"))])
+    assert cost(index, new, there, with_granted=True) == 2 * affinity.PER_TERM + 1
+
+
+def test_what_was_prepared_without_granted_pods_is_prepared_again_with_them() -> None:
+    there = {"x1": NodeInfo()}
+    index = index_of(there, *(standing(f"there-{number}", "x1") for number in range(40)))
+    index.set_granted([granted_pods(of, "x1", app(of, of)) for of in APPS])
+    pods = [app(f"w-{number}", anti_affinity=(term,)) for number, term in enumerate(without_labels("elsewhere")[:2])]
+    assert not index.prepare("ring", pods, 40, with_granted=False)
+    while not index.prepare("ring", pods, 40, with_granted=True):
+        pass
+    assert cost(index, pods[0], there, with_granted=True) == 2 * affinity.PER_TERM
 
 
 def test_terms_that_were_counted_cost_no_more_than_what_changed_since() -> None:

@@ -59,6 +59,18 @@ def test_who_asked_for_a_type_gets_that_type() -> None:
     assert told(found) == {"w-0": "2", "w-1": "3"}
 
 
+def test_gpus_of_a_type_are_chosen_before_gpus_of_any_type() -> None:
+    grant = granted({"gpu": "0-3", "gpu:a100": "0-1"}, 4)
+    [bind] = binds(Story(DRIVEN), [pod(says={"gres": "gpu:2,gpu:a100:2"})], grant)
+    assert bind.annotations[names.JOB_GPUS] == "0,1,2,3"
+
+
+def test_devices_that_are_no_gpus_are_not_told() -> None:
+    grant = granted({"gpu": "2", "fpga": "0"}, 1)
+    [bind] = binds(Story(DRIVEN), [pod(says={"gres": "gpu:1,fpga:1"})], grant)
+    assert bind.annotations[names.JOB_GPUS] == "2"
+
+
 @pytest.mark.parametrize("indices", ["", "0-99999999", "0", "x"])
 def test_impossible_device_indices_are_shown_on_no_pod(indices: str) -> None:
     [bind] = binds(Story(DRIVEN), [pod(gpu=2)], granted({"gpu": indices}, 2))

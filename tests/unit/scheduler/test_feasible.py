@@ -9,9 +9,9 @@ import pytest
 from scheduler import names
 from scheduler.actions import AllocateNow
 from scheduler.events import SlurmNodesPolled
-from scheduler.model.kubernetes import HostPort, Node, NodeTerm, Pod, Requirement, Taint, Toleration
+from scheduler.model.kubernetes import ALL_PORTS, HostPort, Node, NodeTerm, Pod, Requirement, Taint, Toleration
 from scheduler.model.slurm import JobSpec, Partition, SlurmNode
-from scheduler.place.feasible import Feasible, feasible, slurm_name
+from scheduler.place.feasible import Feasible, feasible, slurm_name, weight
 from scheduler.place.fit import NodeInfo, blocked, checks, matcher, node_requirements, untolerated
 from scheduler.place.host_ports import HostPorts
 from scheduler.place.host_ports import ports_conflict as ports_conflict_
@@ -247,6 +247,35 @@ def test_a_node_whose_host_port_is_taken_is_left_out() -> None:
     assert found == Feasible(frozenset({"x2"}), "x1")
     nowhere = ask(web, node("x1"), ports_taken=ports.taken(web))
     assert nowhere.problem.endswith("1 without a free port for the pod's host ports.")
+
+
+def test_own_pods_take_no_host_ports_from_each_other() -> None:
+    """The answers for other pods are remembered."""
+    web, ports = pod("web", host_ports=(WEB,)), HostPorts()
+    own = [(pod(f"own-{on}", host_ports=(WEB,)), on) for on in ("x1", "x2")]
+    for each, on in own:
+        ports.add(each, on)
+    assert ports.taken(web) == {"x1", "x2"}
+    assert [ports.taken(web, [each]) for each in own] == [{"x2"}, {"x1"}]
+
+
+def test_a_node_is_compared_until_a_port_is_found_that_is_taken() -> None:
+    ports = HostPorts()
+    ports.add(pod("there", host_ports=tuple(HostPort(80, "TCP", f"10.0.0.{number}") for number in range(50))), "x1")
+    assert ports.taken(pod(host_ports=(WEB,))) == {"x1"}
+    assert ports.effort == 1
+
+
+def test_a_pod_without_host_ports_may_run_where_all_ports_are_taken() -> None:
+    ports = HostPorts()
+    ports.add(pod("there", host_ports=(ALL_PORTS,)), "x1")
+    assert ports.taken(pod()) == set()
+    assert ports.taken(pod(host_ports=(WEB,))) == {"x1"}
+
+
+def test_a_long_node_affinity_takes_more_of_a_pass() -> None:
+    long = pod(node_affinity=tuple(term(Requirement("zone", "Exists")) for _ in range(64)))
+    assert [weight(node_requirements(each, JobSpec("", "", 1, 1), "")) for each in (pod(), long)] == [1, 5]
 
 
 # --- G2: devices --------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,97 @@ def test_components_times_nodes_beyond_the_limit_are_left_to_slurm(monkeypatch: 
     assert beyond.too_few("main") == "", "nothing is claimed"
     assert SeparateNodes(scarce, memory=False).kept_for_others() == [set(), set()]
     assert beyond.effort == 0
+
+
+def sized(**cpus: int) -> dict[str, SlurmNode]:
+    return {name: replace(slurm_nodes(1, cpus=count)[0], name=name) for name, count in cpus.items()}
+
+
+def component(
+    there: dict[str, SlurmNode], usable: str, tasks: int = 1, **fields: Any
+) -> tuple[JobSpec, list[SlurmNode]]:
+    return replace(ONE, tasks=tasks, **fields), [there[name] for name in usable.split()]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "first", "second", "kept"),
+    [
+        # The first needs both of its nodes, and the second has another one.
+        ((1, 1, 0, 1), {"usable": "x0 x1", "tasks": 2}, {"usable": "x0 x3"}, ["", "x0"]),
+        # The second could take the larger of the two nodes that both may use.
+        ((2, 1, 1, 0), {"usable": "x0 x1", "tasks": 2}, {"usable": "x0 x1 x2"}, ["x1", "x0"]),
+        # The first needs two nodes, and x2 holds none of its pods.
+        ((2, 2, 0, 1), {"usable": "x0 x1 x2", "tasks": 2, "min_nodes": 2}, {"usable": "x0 x3"}, ["", "x0"]),
+        # x2 holds all pods of the first, so nothing is scarce.
+        ((2, 1, 2, 1), {"usable": "x0 x1 x2", "tasks": 2, "max_nodes": 1}, {"usable": "x0 x3"}, ["", ""]),
+        # The second needs the larger node, though the first is tried there first.
+        ((2, 1, 0, 0), {"usable": "x0 x1"}, {"usable": "x0 x1", "tasks": 2, "max_nodes": 1}, ["x0", "x1"]),
+        # The first needs both large nodes, and one of each class is not enough.
+        ((2, 1, 1, 0), {"usable": "x0 x1", "tasks": 3}, {"usable": "x0 x1 x2"}, ["", "x0 x1"]),
+    ],
+)
+def test_each_component_leaves_the_nodes_without_which_the_other_cannot_start(
+    cpus: tuple[int, ...], first: dict[str, Any], second: dict[str, Any], kept: list[str]
+) -> None:
+    there = sized(**{f"x{number}": count for number, count in enumerate(cpus)})
+    parts = [component(there, **first), component(there, **second)]
+    assert SeparateNodes(parts, memory=False).kept_for_others() == [set(names.split()) for names in kept]
+
+
+LIMITS = "with the numbers of nodes that min-nodes and max-nodes leave to each kind"
+EVENLY = "needs equally many pods on each of its nodes"
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ({"tasks": 3}, set()),
+        ({"tasks": 3, "min_nodes": 2}, {LIMITS}),
+        ({"tasks": 3, "max_nodes": 2}, {LIMITS}),
+        ({"tasks": 4, "tasks_per_node": 2}, {EVENLY}),
+    ],
+)
+def test_a_gang_whose_kinds_need_the_same_node_is_told_what_limits_them(first: dict[str, Any], said: set[str]) -> None:
+    there = sized(x0=2, x1=2 if "tasks_per_node" in first else 1, x2=1)
+    parts = [component(there, "x0 x1 x2", **first), component(there, "x0")]
+    why = SeparateNodes(parts, memory=False).too_few("main")
+    assert "The 3 nodes of Slurm partition main that can run some of them cannot be shared out" in why
+    assert {each for each in (LIMITS, EVENLY) if each in why} == said
+
+
+def test_a_kind_that_needs_more_nodes_than_it_may_use_is_named_alone() -> None:
+    there = sized(x0=1, x1=1, x2=1)
+    parts = [component(there, "x0 x1", tasks=3, min_nodes=3), component(there, "x0 x1 x2")]
+    assert (
+        SeparateNodes(parts, memory=False)
+        .too_few("main")
+        .startswith(
+            "One kind of pods of this gang needs at least 3 nodes. Only 2 nodes of Slurm partition main can run them."
+        )
+    )
+
+
+def test_a_kind_that_no_node_holds_is_left_to_slurm_which_refuses_it_at_once() -> None:
+    there = sized(x0=1, x1=1)
+    assert (
+        SeparateNodes([component(there, "x0 x1"), component(there, "x0 x1", cpus_per_task=2)], memory=False).too_few("")
+        == ""
+    )
+
+
+def test_a_division_that_has_millions_of_ways_to_fail_is_refused_and_not_given_up() -> None:
+    """Two kinds need two of the three large nodes each, and twenty pods of other kinds may run anywhere."""
+    there = sized(**{f"x{number}": 2 if number < 3 else 1 for number in range(24)})
+    every = " ".join(there)
+    parts = [*(component(there, every) for _ in range(20)), *(component(there, every, tasks=4) for _ in range(2))]
+    assert "cannot be shared out" in SeparateNodes(parts, memory=False).too_few("")
+
+
+def test_pods_for_which_all_nodes_together_have_no_room_are_refused_without_a_search() -> None:
+    there = sized(**{f"x{number}": 1 + number // 3 for number in range(60)})
+    every = " ".join(there)
+    parts = [component(there, every), component(there, every, tasks=1000)]
+    assert "cannot be shared out" in SeparateNodes(parts, memory=False).too_few("")
 
 
 def test_a_search_through_thousands_of_classes_of_nodes_ends_at_its_limit() -> None:

@@ -205,6 +205,30 @@ def test_affinity_that_selects_its_pod_alone_does_not_keep_the_gang_on_one_node(
     assert (spec.tasks, spec.min_nodes, spec.max_nodes) == (3, None, None)
 
 
+def test_affinity_that_only_pods_of_others_meet_decides_where_the_gang_goes() -> None:
+    """No other pod of the gang has the role of the leader, and a leader of another gang is on x1."""
+    earlier = pod("earlier", labels={"role": "leader"}, node="x1", phase=PodPhase.RUNNING)
+    spec = asked(Story(pods=[earlier]), led(affinity=of_role("leader")))
+    assert [(each.tasks, each.excluded_nodes) for each in (spec, *spec.parts)] == [(1, "x2"), (2, "x1")]
+
+
+def test_affinity_that_pods_of_one_shape_meet_among_themselves_is_no_affinity_to_other_shapes() -> None:
+    launcher, *workers = led(**wanting(cpu=4000))
+    launcher = replace(launcher, labels=workers[0].labels)
+    spec = asked(Story(), [launcher, *(replace(each, affinity=of_role("worker")) for each in workers)])
+    assert [(each.tasks, each.max_nodes) for each in (spec, *spec.parts)] == [(1, None), (2, 1)]
+
+
+def test_a_pod_that_keeps_apart_from_its_like_finds_them_whatever_else_distinguishes_them() -> None:
+    one, other = ring(2)
+    apart = PodTerm((Requirement("tier", "In", ("none",)),), frozenset({"hpc"}))
+    one = replace(one, labels={**one.labels, "role": "worker", "tier": "a"})
+    other = replace(
+        one, uid="uid-w1", name="w1", labels={**one.labels, "tier": "b"}, anti_affinity=(*of_role("worker"), apart)
+    )
+    assert asked(Story(), [one, other]).tasks_per_node == 1
+
+
 def test_affinity_to_another_member_puts_both_on_one_node_and_both_are_bound() -> None:
     """The leader wants a worker beside it, and no worker is on a node before the gang: it waited for ever with 0/2 nodes."""
     story = Story()
@@ -360,6 +384,33 @@ def test_nodes_that_hold_a_gang_only_unevenly_are_refused_with_the_reason() -> N
     assert refused(story, ring(3, **wanting(rdma=1))) == (
         "There is no room for 3 such pods, even when all nodes are empty: 2 nodes can run them, and would take 3, but only "
         "if Slurm gave each node another number of them, for which it has no option. One node has rdma/hca for one such pod."
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "most", "limit", "takes"), [(3, 1, "on at most 1 node", 4), (5, 2, "on at most 2 nodes", 4)]
+)
+def test_a_gang_that_the_nodes_hold_but_not_so_few_of_them_is_refused_with_the_limit(
+    pods: int, most: int, limit: str, takes: int
+) -> None:
+    """x3 holds no pod: in Slurm it has no CPU."""
+    story = Story(IGNORING, [having(name, rdma=2) for name in ("x1", "x2", "x3")])
+    in_slurm = tuple(replace(slurm_node(name), cpus=cpus) for name, cpus in (("x1", 64), ("x2", 64), ("x3", 0)))
+    story.sees(SlurmNodesPolled(in_slurm, (Partition("main", default=True),), NOW))
+    says = {names.PREFIX + "max-nodes": str(most)}
+    gang = [replace(each, annotations=each.annotations | says) for each in ring(pods, **wanting(rdma=1))]
+    assert refused(story, gang) == (
+        f"There is no room for {pods} such pods {limit}, even when all nodes are empty: 2 nodes can run them, and would take "
+        f"{takes}. One node has rdma/hca for 2 such pods."
+    )
+
+
+def test_more_nodes_than_can_run_the_pods_are_refused_though_one_node_holds_all_of_them() -> None:
+    says = {names.PREFIX + "min-nodes": "2"}
+    gang = [replace(each, annotations=each.annotations | says) for each in ring(2, **wanting(cpu=32000))]
+    assert refused(Story(nodes=[node("x1")]), gang) == (
+        "The pods ask for at least 2 nodes (min-nodes), and only 1 node of Slurm partition main can run them. Lower the "
+        "number."
     )
 
 
