@@ -31,7 +31,7 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
     if len(asked) == 1:
         return first
     # Thousands of pods may share one.
-    others = {id(spec): (pod, spec) for pod, spec in reversed(asked) if spec is not first}
+    others = {id(spec): (pod, spec) for pod, spec in reversed(asked)}
     for field in fields(JobSpec):
         if field.name in SHAPE | LATEST:
             continue

@@ -103,7 +103,7 @@ def group_of(pod: Pod) -> Group | Refusal | None:
         return timeout_s
     foreign = _foreign(pod, size)
     found = _own(pod, size, has_foreign=foreign is not None) or foreign
-    if isinstance(found, Group) and timeout_s is not None:
+    if isinstance(found, Group):
         return replace(found, timeout_s=timeout_s)
     if found is None and size_text is not None:
         return Refusal(
@@ -243,8 +243,7 @@ def rank_of(pod: Pod) -> Rank:
 
 def by_rank(pods: Iterable[Pod]) -> list[Pod]:
     """These pods in the order of their ranks."""
-    found = list(pods)
-    return sorted(found, key=rank_of) if len(found) > 1 else found
+    return sorted(pods, key=rank_of)
 
 
 def natural(name: str) -> Natural:

@@ -111,8 +111,6 @@ _requests: Callable[[Container], Amounts] = attrgetter("requests")
 
 
 def _larger(container: Container) -> Amounts:
-    if not container.limits or container.limits == container.requests:
-        return container.requests
     return _max(container.requests, container.limits)
 
 
@@ -364,16 +362,11 @@ def _lacking(
     A device with a type counts as one without ("gpu:h100" as "gpu"), unless the settings map a resource to that type, as for
     slices of a GPU.  A device without a type never counts as one of a type, because Slurm may choose another type.
     """
-    left = dict(asked)
-    own = frozenset(translation.gres.values())
-    for name, count in sorted(taken.items(), key=lambda item: ":" not in item[0]):
-        usable = [gres for gres in left if gres == name or (gres.partition(":")[0] == name and gres not in own)]
-        have = sum(left[gres] for gres in usable)
-        if have < count:
+    own = frozenset(translation.gres.values())  # the names of all that the containers use, so no device counts twice
+    for name, count in taken.items():
+        usable = (had for gres, had in asked if gres == name or (gres.partition(":")[0] == name and gres not in own))
+        if (have := sum(usable)) < count:
             return f"{have:,} {name}", f"{count:,} {name}"
-        for gres in usable:
-            used = min(left[gres], count)
-            left[gres], count = left[gres] - used, count - used
     return None
 
 

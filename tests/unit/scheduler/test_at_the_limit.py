@@ -10,9 +10,12 @@ from scheduler import names
 from scheduler.model import hostlist, quantity
 from scheduler.model.hostlist import MAX_DIGITS, MAX_NAME_LENGTH, HostlistError, expand, fold
 from scheduler.model.quantity import MAX_EXPONENT, MAX_LENGTH, QuantityError
+from scheduler.model.refusal import Refusal
 from scheduler.policy import templates
 from scheduler.translate import values
+from scheduler.translate.job_options import job_options
 from scheduler.translate.values import MAX_COUNT, MAX_MINUTES, MAX_TEXT, Unreadable
+from tests.builders import pod
 
 CREATED = 1_000_000.0
 
@@ -84,6 +87,13 @@ def test_a_long_text_is_cut_in_what_is_said_about_it() -> None:
         with pytest.raises(HostlistError, match="unmatched") as caught:
             expand("]" * length)
         assert str(caught.value).endswith(f"{shown!r}")
+
+
+@pytest.mark.parametrize(("length", "shown"), [(60, "x" * 60), (61, "x" * 60 + "…")])
+def test_a_long_value_of_an_annotation_is_cut_in_what_is_said_about_it(length: int, shown: str) -> None:
+    refused = job_options(pod(says={"nice": "x" * length}))
+    assert isinstance(refused, Refusal)
+    assert refused.message.startswith(f'Annotation slurm-bridge/nice: "{shown}" ')
 
 
 def test_a_template_and_what_it_gives_have_a_longest_length() -> None:

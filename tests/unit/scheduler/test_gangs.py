@@ -1054,6 +1054,14 @@ def test_members_of_several_shapes_are_components_of_one_job() -> None:
     assert {bind.name: bind.annotations[names.LOCAL_RANK] for bind in binds} == {"w-0": "0", "w-1": "0", "w-2": "1"}
 
 
+def test_pods_that_were_created_one_after_the_other_wait_for_the_begin_time_of_the_last_one() -> None:
+    """A begin time that counts from the creation of a pod differs between the pods, and makes no further component."""
+    story = Story()
+    story.sees(*(member(number, 3, says={"begin": "now+1hour"}, created=START + number) for number in range(3)))
+    spec = asks(story).spec
+    assert (spec.begin, spec.tasks, spec.parts) == (int(START) + 2 + 3600, 3, ())
+
+
 def test_a_node_whose_devices_others_use_is_left_out_only_by_the_pods_that_need_devices() -> None:
     """If only the first pod were judged, a node without free devices would be granted and released again every minute."""
     story = Story(nodes=[node(f"x{number}") for number in range(1, 6)])

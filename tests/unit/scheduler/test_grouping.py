@@ -92,14 +92,25 @@ def test_a_size_that_is_no_number_is_refused_in_words(size: str) -> None:
     assert message.startswith("Annotation slurm-bridge/gang-size: ")
     assert message.endswith("is not a whole number from 1 to 10,000.")
     assert len(message) < 200
+    assert group(labels={OWN + "gang": "ring"}, says={"gang-size": f"{MAX_SIZE}"}).size == MAX_SIZE
 
 
 def test_a_size_without_a_gang_is_refused() -> None:
     assert "add the label slurm-bridge/gang" in said(says={"gang-size": "3"})
 
 
-def test_job_is_a_word_for_pods_of_batch_jobs_alone() -> None:
-    assert "no Job controls this pod" in said(labels={OWN + "gang": "job"}, owner=OWNER)
+@pytest.mark.parametrize(
+    "owner",
+    [
+        OWNER,
+        OwnerRef("batch.volcano.sh/v1alpha1", "Job", "train", "uid-job"),
+        OwnerRef("batch/v1", "CronJob", "c", "uid"),
+    ],
+    ids=["a ReplicaSet", "a Job of Volcano", "another kind of the batch API"],
+)
+def test_job_is_a_word_for_pods_of_batch_jobs_alone(owner: OwnerRef) -> None:
+    assert "no Job controls this pod" in said(labels={OWN + "gang": "job"}, owner=owner)
+    assert "add the label slurm-bridge/gang" in said(says={"gang-size": "3"}, owner=owner)
 
 
 def test_a_timeout_is_seconds() -> None:
@@ -111,7 +122,7 @@ def test_members_are_ordered_by_their_index_then_by_name_as_people_count() -> No
     names = ["w-10", "w-9", "w-1"]
     assert sorted(names, key=natural) == ["w-1", "w-9", "w-10"]
     index = "batch.kubernetes.io/job-completion-index"
-    pods = [pod("x", labels={index: "10"}), pod("y", labels={index: "9"}), pod("z", annotations={index: "2"})]
+    pods = [pod("x", annotations={index: "10"}), pod("y", labels={index: "9"}), pod("z", labels={index: "2"})]
     assert [each.name for each in sorted(pods, key=rank_of)] == ["z", "y", "x"]
     leader, worker = pod("lws-0"), pod("lws-0-1", labels={LWS + "worker-index": "1"})
     assert sorted([worker, leader], key=rank_of) == [leader, worker]

@@ -190,6 +190,8 @@ def test_every_alias_is_in_the_table_above() -> None:
 
 def test_a_bad_value_of_an_alias_is_refused_like_any_other() -> None:
     assert '"NaN"' in refusal_of(annotated({"timelimit": "NaN"}, ALIAS))
+    others = {"account": "teama", "timelimit": "NaN", "wckey": "w"}
+    assert refusal_of(annotated(others, ALIAS)).startswith(f'Annotation {ALIAS}timelimit: "NaN" ')
 
 
 @pytest.mark.parametrize("key", ["priority", "user-id", "group-id"])
@@ -267,4 +269,8 @@ def test_a_callers_trace_is_that_of_the_job() -> None:
 
 
 def test_a_comment_that_leaves_no_room_for_the_trace_stays_as_it_is() -> None:
-    assert traced(comment="x" * 1000) == "x" * 1000
+    room = MAX_TEXT - len(f"; {traced()}")
+    assert traced(comment="x" * room) == f"{'x' * room}; {traced()}"
+    assert traced(comment="x" * (room + 1)) == "x" * (room + 1)
+    longest = {"comment": "x" * MAX_TEXT, "job-name": "bert"}
+    assert traced(**longest) == spec_of(annotated(longest)).comment == f"{'x' * MAX_TEXT}; hpc/train"

@@ -327,6 +327,16 @@ def test_what_is_edited_on_all_pods_of_a_gang_is_changed_in_every_component() ->
     assert story.acts(UpdateJob, NOW + 60) == []
 
 
+def test_a_number_of_nodes_that_is_edited_while_the_gang_waits_is_reported() -> None:
+    """Slurm takes the number of nodes only at the submission."""
+    story = two_components()
+    story.sees(*[edited({"gang-size": "3", "min-nodes": "3"}, each) for each in (LAUNCHER, *WORKERS)])
+    acts = story.decides(NOW + 2)
+    assert not any(isinstance(each, UpdateJob | CancelJob) for each in acts)
+    [said] = {each.message for each in acts if isinstance(each, SetPodCondition)}
+    assert "Slurm cannot change slurm-bridge/min-nodes of a waiting job; recreate the pod to apply it." in said
+
+
 def test_a_waiting_job_of_which_a_component_ended_is_cancelled() -> None:
     story = two_components()
     story.reads(components(story), at=NOW + 1)

@@ -25,6 +25,7 @@ from scheduler.apply.events import new_world
 from scheduler.events import (
     NamespaceSeen,
     NamespacesListed,
+    NodeSeen,
     NodesListed,
     PodsListed,
     PolicyChanged,
@@ -37,7 +38,20 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, Partition
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
 from scheduler.state.jobs import MAX_UNREADABLE
-from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, OF_A_BIND, START, Story, grant, job_of, key_of, pod, slurm_node
+from tests.builders import (
+    CLUSTER,
+    CONFIG,
+    KUBE_SYSTEM,
+    OF_A_BIND,
+    START,
+    Story,
+    grant,
+    job_of,
+    key_of,
+    node,
+    pod,
+    slurm_node,
+)
 
 NOW = START + 20
 LABEL = "x/slurm-user"
@@ -335,6 +349,18 @@ def test_a_job_that_waits_as_the_former_user_follows_nothing_of_the_new_users_ru
         "job as bob."
     )
     assert [each for each in told if each.endswith(note)]
+
+
+@pytest.mark.parametrize(("partition", "excluded"), [("main", ["x2"]), ("gpu", [])])
+def test_a_job_that_waits_as_the_former_user_follows_the_nodes_of_its_partition_alone(
+    partition: str, excluded: list[str]
+) -> None:
+    story = story_of(Rule(("hpc",), Tenant("alice", partitions=Choice("main"))))
+    story.queues(TRAIN, 17, at=NOW)
+    bobs = Tenant("bob", partitions=Choice(partition))
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), bobs),)), NOW + 1), NodeSeen(node("x2", unschedulable=True)))
+    acts = lives_on(story, {17: "PENDING"}, job_of(TRAIN, 17, "PENDING", submitted=NOW), at=NOW + 2)
+    assert [each.spec.excluded_nodes for each in acts if isinstance(each, UpdateJob)] == excluded
 
 
 def test_pods_that_waited_for_a_limit_go_when_the_limit_is_gone() -> None:

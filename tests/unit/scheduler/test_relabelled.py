@@ -20,7 +20,7 @@ from scheduler.policy.rules import Policy, Rule
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
-from scheduler.translate.grouping import GANG, GANG_SIZE, Group, group_of
+from scheduler.translate.grouping import GANG, GANG_SIZE, KUEUE_GROUP, KUEUE_SIZE, Group, group_of
 from tests.builders import ALICE, CLUSTER, CONFIG, OF_A_BIND, START, Story, node, pod
 from tests.defects import Defect, breaks
 
@@ -323,6 +323,17 @@ def test_a_pod_that_succeeded_in_an_earlier_run_does_not_count_for_relabelled_po
     story = _Restarted([*earlier, *(replace(_relabelled(rank), owner=now) for rank in (0, 1))])
     assert not story.lives(1, 60)
     assert story.world.workloads[KEY].size == 2
+
+
+def test_a_pod_that_succeeded_counts_for_a_relabelled_pod_of_its_kueue_group() -> None:
+    """The name of a Kueue group means one run: the relabelled pod is in the run of the pod that succeeded."""
+    shown = {KUEUE_SIZE: "2"}
+    made = [pod(f"w{rank}", labels={KUEUE_GROUP: "a"}, annotations=shown) for rank in (0, 1)]
+    job = replace(JOB, name=names.job_name("hpc/a", CLUSTER, _key(made[0])))
+    succeeded, runs = (_bound(rank, each, job) for rank, each in enumerate(made))
+    story = _Restarted([replace(succeeded, phase=PodPhase.SUCCEEDED), replace(runs, labels={KUEUE_GROUP: "b"})], job)
+    assert not story.lives(1, 60)
+    assert story.world.workloads[_key(made[0])].size == 1
 
 
 def test_the_only_pod_of_a_gang_that_was_relabelled_keeps_its_place_when_another_pod_of_the_gang_comes() -> None:

@@ -18,7 +18,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import MAX_NICE, UNLIMITED, JobSpec
 from scheduler.place.fit import needs
 from scheduler.policy.rules import ANY, Choice, Tenant
-from scheduler.translate.job_spec import Translation, TranslationContext, jobspec, peak
+from scheduler.translate.job_spec import MOST_AMOUNT, Translation, TranslationContext, jobspec, peak
 from scheduler.translate.values import LONGEST_WAIT_S
 from tests.builders import CLUSTER, MIB, OWNER, amounts, key_of, pod
 
@@ -122,6 +122,11 @@ LINES: list[tuple[str, Pod, dict[str, Any]]] = [
     # T7: time limit (more of it below)
     ("T7 a deadline, rounded up", of(active_deadline_s=601), {"time_limit_min": 11}),
     ("T7 the annotation first", of(active_deadline_s=601, says={"time-limit": "5"}), {"time_limit_min": 5}),
+    (
+        "T7 a least that is the limit",
+        of(says={"time-limit": "30", "time-min": "30"}),
+        {"time_limit_min": 30, "time_least_min": 30},
+    ),
     ("T7 a service", of(restart_policy="Always"), {"time_limit_min": 1440}),
     # T10
     ("T10 nothing is exclusive unless asked", of(c(cpu=64000, gpu=8)), {"cpus_per_task": 64, "gres": (("gpu", 8),)}),
@@ -245,6 +250,11 @@ NO = [
         of(active_deadline_s=600, says={"time-min": "11"}),
         'Annotation slurm-bridge/time-min: "11" asks for at least 11 minutes, but the time limit is 10: lower it, or raise '
         "the limit.",
+    ),
+    (
+        "K several partitions",
+        saying("partition", "gpu,main"),
+        'Annotation slurm-bridge/partition: "gpu,main" names several partitions; name one.',
     ),
     (
         "K a least without end",
@@ -501,3 +511,5 @@ def test_a_pod_that_asks_for_more_than_slurm_can_count_is_refused_with_its_amoun
     refused = jobspec(pod(cpu=10**16, gpu=2), (), FREE, AROUND, KEY)
     assert isinstance(refused, Refusal)
     assert refused.message == "The pod asks for more than any node has: 10,000,000,000,000 CPUs, 100 MiB, 2 gpu."
+    assert isinstance(becomes(pod(cpu=MOST_AMOUNT * 1000)), JobSpec)
+    assert isinstance(becomes(pod(cpu=MOST_AMOUNT * 1000 + 1)), Refusal)
