@@ -24,7 +24,7 @@ from scheduler.model.text import dated
 from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
 from scheduler.place.feasible import CONTESTED, feasible, slurm_name
 from scheduler.place.fit import checks, kind_of, node_requirements, why_unusable
-from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, Status
+from scheduler.rules.decision import NOTHING, Decision, PodStatuses, Status
 from scheduler.rules.driver import enter
 from scheduler.rules.gathering import why_gathering
 from scheduler.rules.guard import sentence
@@ -40,7 +40,7 @@ from scheduler.rules.submission import (
     spec_for,
     too_large,
 )
-from scheduler.state.phase import Phase, chosen, is_orphaned
+from scheduler.state.phase import Phase, chosen
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.quarantined import Quarantined
 from scheduler.state.workload import Workload
@@ -152,7 +152,7 @@ def explain(world: World, key: str, now: float) -> Explanation:
     current = chosen(workload, candidates)
     asked = next((job.spec for job in reversed(candidates) if job.spec is not None), None)
     known = current.spec if current is not None else None
-    decision = RULES[phase](workload, this_pass) if world.ready and workload.pods else NOTHING
+    decision = RULES[phase](workload, this_pass) if world.ready else NOTHING
     absent, like = _absent(workload) if phase is Phase.GATHERING and known is None else (0, "")
     return Explanation(
         namespace=pod.namespace,
@@ -343,15 +343,14 @@ def _shown(decision: Decision, pod: Pod) -> str:
 def _is_of(status: Status, pod: Pod) -> bool:
     if isinstance(status, PodStatuses):
         return any(other.uid == pod.uid for other in status.pods)
-    return isinstance(status, PodStatus) and status.pod.uid == pod.uid
+    return status.pod.uid == pod.uid
 
 
 def _why_gathering(workload: Workload, refusal: Refusal | None, decision: Decision, this_pass: Pass) -> str:
     gated = sum(pod.gated for pod in workload.unfinished)
-    if workload.group is None or gated == workload.pod_counts.unfinished:
+    if gated == workload.pod_counts.unfinished:
         return GATES
-    waiting = next(candidate for candidate in workload.unfinished if not candidate.gated)
-    said = [_shown(decision, waiting) or why_gathering(workload, this_pass)]
+    said = [_shown(decision, workload.members[0]) or why_gathering(workload, this_pass)]
     if gated:
         has, counts = ("has", "counts") if gated == 1 else ("have", "count")
         said.append(f"{gated:,} more {has} scheduling gates, and {counts} when these gates are removed.")
@@ -363,7 +362,7 @@ def _why_gathering(workload: Workload, refusal: Refusal | None, decision: Decisi
 def _why_unsubmitted(pod: Pod, refusal: Refusal | None, decision: Decision, this_pass: Pass) -> str:
     if (away := this_pass.world.outages.get(Side.SLURM)) is not None:  # the pod does not show why
         return f"Slurm has not been usable since {clock(away.since, this_pass.now)}: {away.why}"
-    if refusal is not None and (not this_pass.world.ready or refusal.reason == NOT_MANAGED):
+    if refusal is not None and refusal.reason == NOT_MANAGED:
         return refusal.message
     shown = _shown(decision, pod)
     return shown or (
@@ -393,7 +392,7 @@ def _why_bound(workload: Workload, pod: Pod, decision: Decision, this_pass: Pass
     said = f"It is on node {workload.node_of(pod)}{by}, {pod.phase.value} in Kubernetes."
     if shown := _shown(decision, pod):
         return f"{said} {shown}"
-    return f"{said} {pod.job_condition.message}" if pod.job_condition is not None and not pod.finished else said
+    return f"{said} {pod.job_condition.message}" if pod.job_condition is not None else said
 
 
 def _why_done(pod: Pod) -> str:
@@ -405,10 +404,8 @@ def _why_done(pod: Pod) -> str:
 
 
 def _ends(workload: Workload, this_pass: Pass) -> str:
-    over = [job for job in this_pass.world.jobs_of(workload) if job.ended or job.absent]
-    if not is_orphaned(workload, over, this_pass.tuning.absent_s) or not over:
-        return "which one is looked at"
-    job = over[-1]
+    absent_s = this_pass.tuning.absent_s
+    job = [job for job in this_pass.world.jobs_of(workload) if job.has_proven_end(absent_s)][-1]
     reason = f" ({job.job.reason})" if job.job is not None and job.job.reason not in ("", "None") else ""
     return f"job {job.id} {'ended: ' + ', '.join(sorted(job.states)) if job.ended else 'is not known to it any more'}{reason}"
 

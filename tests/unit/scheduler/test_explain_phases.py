@@ -11,10 +11,23 @@ from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, SubmitJob
 from scheduler.apply.events import new_world
 from scheduler.decide import decide
-from scheduler.events import NamespacesListed, NodesListed, OutageBegan, PodSeen, Scope, Side, SlurmNodesPolled
+from scheduler.events import (
+    ClaimsRead,
+    JobRead,
+    JobsPolled,
+    NamespacesListed,
+    NodesListed,
+    OutageBegan,
+    PodSeen,
+    PodsListed,
+    Scope,
+    Side,
+    SlurmNodesPolled,
+)
 from scheduler.explain import Explanation, as_sbatch, explain, key_of, prepare
-from scheduler.model.kubernetes import Condition, Pod, PodPhase, PodTerm, Requirement, Taint
+from scheduler.model.kubernetes import Claim, Condition, Namespace, Pod, PodPhase, PodTerm, Requirement, Taint
 from scheduler.model.slurm import UNLIMITED, Grant, GrantedNode, JobSpec, Partition
+from scheduler.policy.rules import Policy, Rule, Tenant
 from scheduler.translate.values import LONGEST_WAIT_S
 from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, OWNER, START, Story, job_of, node, pod, slurm_node, without
 from tests.builders import key_of as pod_key
@@ -24,6 +37,30 @@ NOW = START + 20
 
 def explained(story: Story, what: Pod, at: float = NOW) -> Explanation:
     return explain(story.world, pod_key(what), at)
+
+
+def test_the_word_for_a_pod_is_what_the_bridge_would_show_on_it_now() -> None:
+    story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("alice", max_jobs=1)),))))
+    story.queues(pod("first"), 17, at=NOW)
+    story.sees(second := pod("second"))
+    told = explained(story, second)
+    assert (told.refusal, told.state) == (None, "Limited")
+
+
+def test_the_word_for_a_pod_is_what_it_shows_while_there_is_nothing_new() -> None:
+    story = Story(without(CONFIG, submits=0))
+    story.sees(train := pod("train", scheduled=Condition(False, names.REFUSED, "Slurm refused it (error 2072).")))
+    told = explained(story, train)
+    assert told.sentence.startswith("The pod waits for its turn")
+    assert (told.refusal, told.state) == (None, "Refused")
+
+
+def test_the_word_for_a_pod_of_a_gang_is_not_that_of_another_pod_whose_volume_claim_is_refused() -> None:
+    story, gang = Story(), [member("w-0", 2), member("w-1", 2, claims=("data",))]
+    story.sees(*gang, ClaimsRead(gang[1].uid, (Claim("data", bound=False, problem="claim data does not exist"),), NOW))
+    told = gang_explained(story, *gang)
+    assert told.sentence == "The pod's volume claims are read first."
+    assert (told.name, told.state) == ("w-0", "Waiting")
 
 
 def test_a_pod_without_an_obstacle_shows_the_job_that_will_be_sent() -> None:
@@ -63,6 +100,8 @@ def test_where_it_cannot_run_every_reason_is_counted() -> None:
     assert told.refusal is not None
     assert told.refusal.reason == names.NO_NODE
     assert told.spec is not None, "what it would need is shown all the same"
+    assert told.next == (), "that the pod gets a condition is not worth saying"
+    assert told.state == "Refused"
 
 
 def test_nodes_that_slurm_allocates_to_no_job_are_named_with_their_states() -> None:
@@ -125,6 +164,8 @@ def test_a_refusal_of_slurm_is_reported_with_when_it_is_tried_again() -> None:
     told = explained(story, train, NOW + 2)
     assert told.sentence.startswith("Slurm refused it (error 2072). It is tried again at ")
     assert told.story[-1] == (NOW, "Slurm refused it (error 2072).")
+    assert told.refusal is not None
+    assert told.refusal.message == "Slurm refused it (error 2072)."
 
 
 def test_a_pod_that_waits_for_the_search_after_a_start_says_so() -> None:
@@ -156,6 +197,30 @@ def test_a_granted_pod_shows_what_its_bind_waits_for() -> None:
     told = explained(story, train)
     assert told.phase == "granted"
     assert told.sentence.endswith("The bind waits: an admin suspended Slurm job 17 (scontrol resume 17 ends that).")
+
+
+@pytest.mark.parametrize(("partition", "usable"), [("", ("x1",)), ("gpu", ("x2",))])
+def test_the_nodes_of_the_partition_of_the_job_are_judged(partition: str, usable: tuple[str, ...]) -> None:
+    story, train = Story(), pod("train", says={"partition": partition} if partition else {})
+    nodes = (slurm_node("x1", partitions=("main",)), slurm_node("x2", partitions=("gpu",)))
+    story.sees(SlurmNodesPolled(nodes, (Partition("main", default=True), Partition("gpu")), NOW), train)
+    told = explained(story, train)
+    assert told.nodes is not None
+    assert told.nodes.usable == usable
+
+
+def test_the_job_is_shown_as_it_was_submitted() -> None:
+    """While it waits, whatever the pod asks for now; and when it is over, though a job of that name came from elsewhere."""
+    story, train = Story(), pod("train")
+    submitted = story.queues(train, 17, at=NOW)
+    story.sees(pod("train", says={"exclusive": "true"}))
+    assert explained(story, train, NOW + 1).spec == submitted.spec
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 1)
+    story.reads(job_of(train, 18, "PENDING"), at=NOW + 1)
+    story.sees(replace(train, phase=PodPhase.FAILED))
+    story.polls({17: "CANCELLED", 18: "CANCELLED"}, at=NOW + 2)
+    told = explained(story, train, NOW + 2)
+    assert (told.phase, told.spec) == ("done", submitted.spec)
 
 
 def test_what_is_under_way_is_reported() -> None:
@@ -197,6 +262,24 @@ def test_a_bound_pod_names_its_node_and_job() -> None:
     assert [at for at, _ in told.story] == sorted(at for at, _ in told.story)
 
 
+def test_a_pod_that_another_client_bound_is_not_called_a_pod_of_its_job() -> None:
+    story, train = Story(), pod("train")
+    story.queues(train, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(replace(train, node="x2", phase=PodPhase.RUNNING))
+    assert explained(story, train, NOW + 1).sentence.startswith("It is on node x2, Running in Kubernetes.")
+
+
+def test_a_bound_pod_shows_at_once_that_its_job_was_suspended() -> None:
+    story = Story()
+    shown = story.runs(pod("train"), 17, at=NOW)
+    story.polls({17: "RUNNING SUSPENDED"}, at=NOW + 1)
+    told = explained(story, shown, NOW + 1)
+    assert told.sentence.startswith(
+        "It is on node x1 for Slurm job 17, Running in Kubernetes. Slurm job 17 is suspended"
+    )
+
+
 def test_a_bound_pod_shows_the_condition_of_its_job() -> None:
     story = Story()
     shown = story.runs(pod("train"), 17, at=NOW)
@@ -212,6 +295,17 @@ def test_a_pod_whose_job_was_cancelled_shows_that() -> None:
     story.reads(job_of(train, 17, "CANCELLED"), at=NOW + 31)
     told = explained(story, shown, NOW + 32)
     assert told.phase == "orphaned"
+    assert told.sentence == "It is on node x1, and its Slurm job is over: job 17 ended: CANCELLED."
+
+
+def test_the_job_that_a_pod_ran_for_is_named_when_it_is_over_though_another_job_of_its_name_waits() -> None:
+    story, train = Story(), pod("train")
+    shown = story.runs(train, 17, at=NOW)
+    story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 1)
+    story.reads(job_of(train, 18, "PENDING"), at=NOW + 1)
+    story.polls({17: "CANCELLED", 18: "PENDING"}, at=NOW + 30)
+    story.reads(job_of(train, 17, "CANCELLED"), at=NOW + 31)
+    told = explained(story, shown, NOW + 32)
     assert told.sentence == "It is on node x1, and its Slurm job is over: job 17 ended: CANCELLED."
 
 
@@ -261,7 +355,8 @@ def test_a_gated_pod_waits_for_its_gates() -> None:
 
 def member(name: str, size: int | None = 4, **fields: Any) -> Pod:
     says = {} if size is None else {"gang-size": str(size)}
-    return pod(name, labels={names.PREFIX + "gang": "ring"}, says=says, **fields)
+    labels = {names.PREFIX + "gang": "ring", **fields.pop("labels", {})}
+    return pod(name, labels=labels, says=says, **fields)
 
 
 def gang_explained(story: Story, *pods: Pod, at: float = NOW) -> Explanation:
@@ -316,6 +411,46 @@ def test_a_gang_of_which_all_pods_have_gates_waits_for_them() -> None:
     assert told.sentence.startswith("It has scheduling gates")
 
 
+def test_a_gang_of_which_a_pod_has_gates_says_as_its_other_pods_do_that_the_bridge_is_being_uninstalled() -> None:
+    story = Story(replace(CONFIG, leaving="wait"))
+    told = gang_explained(story, replace(member("w-0", 3), gated=True), member("w-1", 3))
+    assert told.sentence.startswith("slurm-bridge is being uninstalled, and asks Slurm for no more nodes.")
+
+
+def test_a_gang_that_lost_a_pod_says_how_long_its_job_is_kept_and_shows_this_job() -> None:
+    story, gang = Story(), [member(f"w-{number}", 2) for number in range(2)]
+    story.sees(gang[0])
+    submitted = story.queues(gang[1], 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.loses(gang[1], NOW + 2)
+    told = gang_explained(story, gang[0], at=NOW + 10)
+    assert told.phase == "gathering"
+    assert "Slurm job 17 is kept for them until " in told.sentence
+    assert (told.spec, told.missing, told.like) == (submitted.spec, 0, "")
+
+
+def test_of_a_gang_that_ended_no_pod_is_missing() -> None:
+    story, gang = Story(), [member(f"w-{number}", 2, phase=PodPhase.SUCCEEDED, node="x1") for number in range(2)]
+    told = gang_explained(story, *gang)
+    assert (told.phase, told.missing) == ("done", 0)
+
+
+@pytest.mark.parametrize("is_submitted", [False, True])
+def test_a_gang_that_nodes_could_not_take_even_if_they_were_empty_is_refused_unless_it_has_a_job(
+    is_submitted: bool,
+) -> None:
+    story, gang = Story(), [member(f"w-{number}", 2, cpu=60_000) for number in range(2)]
+    if is_submitted:
+        story.sees(gang[0])
+        story.queues(gang[1], 17, at=NOW)
+        story.polls({17: "PENDING"}, at=NOW + 1)
+    story.sees(SlurmNodesPolled((slurm_node("x1"),), (Partition("main", default=True),), NOW + 2))
+    told = gang_explained(story, *gang, at=NOW + 2)
+    assert told.spec is not None
+    assert (told.refusal is None) is is_submitted
+    assert told.state == ("Pending" if is_submitted else "Refused")
+
+
 def test_a_gang_says_how_many_are_here_also_before_the_first_lists() -> None:
     world = new_world(CONFIG, START)
     world.apply(NamespacesListed((KUBE_SYSTEM,)))
@@ -355,6 +490,24 @@ def test_before_the_first_lists_nothing_is_concluded() -> None:
     told = explain(world, pod_key(train), NOW)
     assert told.sentence.startswith("The bridge is not ready; it waits for the list of Kubernetes nodes")
     assert (told.spec, told.nodes, told.next) == (None, None, ())
+
+
+def test_before_the_first_lists_nothing_comes_next() -> None:
+    """The job of a pod that ended is cancelled once both clusters are known."""
+    world, train = new_world(CONFIG, START), pod("train")
+    ended = Story().bound(train, 17, phase=PodPhase.SUCCEEDED, exit_code=0)
+    managed = Namespace("hpc", "1", {names.MANAGED_LABEL: "true"})
+    world.apply(NamespacesListed((KUBE_SYSTEM, managed)))
+    world.apply(PodSeen(Scope.OURS, ended))
+    world.apply(JobsPolled(NOW, NOW, {17: frozenset({"RUNNING"})}))
+    world.apply(JobRead(17, NOW, NOW, job_of(train, 17), None))
+    late = NOW + 600
+    assert explain(world, pod_key(train), late).next == ()
+    world.apply(NodesListed((node("x1"),)))
+    world.apply(PodsListed(Scope.OURS, (ended,), NOW))
+    world.apply(PodsListed(Scope.OTHERS, (), NOW))
+    world.apply(SlurmNodesPolled((slurm_node("x1"),), (Partition("main", default=True),), NOW))
+    assert explain(world, pod_key(train), late).next != ()
 
 
 def test_a_pod_is_found_by_its_name_the_newest_of_them() -> None:
@@ -448,7 +601,7 @@ def test_of_a_job_without_pods_the_history_is_left() -> None:
     assert [said for _, said in told.story] == ["Slurm job 17 is RUNNING"]
 
 
-def test_an_explanation_of_many_pods_is_computed_in_parts() -> None:
+def test_an_explanation_of_many_pods_is_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod whose terms have to be compared with many others: each call compares some, so that events never wait long."""
     apart = (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)
     story = Story()
@@ -458,12 +611,36 @@ def test_an_explanation_of_many_pods_is_computed_in_parts() -> None:
         story.sees(
             PodSeen(Scope.OTHERS, pod(f"other-{number}", node="x1", labels={"n": str(number)}, anti_affinity=(term,)))
         )
+    monkeypatch.setattr("scheduler.explain.AT_ONCE", 10)
     calls = 1
     while not prepare(story.world, "hpc", "train"):
         calls += 1
-    assert calls < 100
+    assert 1 < calls < 100
     assert explained(story, pod("train")).phase == "unsubmitted"
     assert prepare(story.world, "hpc", "no-such-pod")
+    from_all = (PodTerm((Requirement("n", "Exists"),), frozenset({"hpc"})),)
+    story.sees(pod("runs", node="x2", phase=PodPhase.RUNNING, anti_affinity=from_all))
+    assert prepare(story.world, "hpc", "runs"), "no node is to be chosen for it"
+
+
+def test_an_explanation_beside_a_large_gang_whose_bind_waits_is_computed_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pods with a grant that are not bound yet count for the anti-affinity of other pods, too (F5)."""
+    monkeypatch.setattr("scheduler.explain.AT_ONCE", 10)
+    story = Story(checked=False)
+    terms = [PodTerm((Requirement("app", "NotIn", ("a", str(n))),), frozenset({"hpc"})) for n in range(15 * 20)]
+    gang = [
+        member(f"w-{n}", 20, anti_affinity=tuple(terms[n * 15 : n * 15 + 15]), labels={"app": "a"}) for n in range(20)
+    ]
+    story.sees(*gang)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=Grant(17, (GrantedNode("x1", 20, 2000),)))
+    story.sees(train := pod("train", labels={"app": "a"}))
+    assert not prepare(story.world, "hpc", "train")
+    while not prepare(story.world, "hpc", "train"):
+        pass
+    assert explained(story, train).phase == "unsubmitted"
 
 
 def test_a_waiting_job_of_which_nothing_was_read_says_so() -> None:

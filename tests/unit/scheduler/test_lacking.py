@@ -15,6 +15,7 @@ from scheduler.actions import (
 )
 from scheduler.events import RightsChecked
 from scheduler.explain import explain
+from scheduler.model.refusal import Refusal
 from tests.builders import START, Story, grant, key_of, pod
 
 NOW = START + 60
@@ -34,7 +35,9 @@ def test_no_job_is_asked_for_while_its_pods_could_not_be_bound_and_they_say_why(
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
     [said] = [each for each in acts if isinstance(each, SetPodCondition)]
     assert (said.condition, said.message) == (names.LACKS_RIGHTS, WHY)
-    assert explain(story.world, key_of(TRAIN), NOW).sentence == WHY
+    told = explain(story.world, key_of(TRAIN), NOW)
+    assert told.sentence == WHY
+    assert told.refusal == Refusal(names.LACKS_RIGHTS, WHY)
 
 
 def test_where_pods_cannot_be_written_on_nothing_is_tried() -> None:

@@ -575,6 +575,7 @@ def test_another_schedulers_pod_that_cannot_be_counted_is_quarantined_by_itself(
     beside, odd = pod("beside", cpu=3000, node="x1"), pod("odd", node="x1")
     story.sees(PodsListed(Scope.OTHERS, (beside, odd), NOW))
     assert quarantined(story) == {(ObjectKind.POD, odd.uid)}
+    assert key_of(story.world, "hpc", "odd") is None, "it is no workload, so there is nothing to explain"
     assert story.world.node_info["x1"].taken["cpu"] == 3000
     story.sees(GOOD)
     assert len(about(story.decides(NOW), GOOD)) == 1
