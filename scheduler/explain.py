@@ -42,7 +42,6 @@ from scheduler.rules.submission import (
 )
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.placeholder import Placeholder
-from scheduler.state.quarantined import Quarantined
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.gang import together
@@ -54,6 +53,7 @@ OUT_OF_SERVICE: States = frozenset({"DOWN", "DRAIN", "FAIL", "INVAL", "NOT_RESPO
 AT_ONCE = 8000  # comparisons: some milliseconds
 GATES = "It has scheduling gates: no job is requested until the controllers that set the gates remove them."
 QUARANTINED = "quarantined"
+UNSETTLED = "Many pods of its gang changed a moment ago: which of them are its members is determined again first."
 LEFT_OUT = "on which a grant could not be used a while ago"  # F6
 SECOND_CHOICE = "with a slurmd of their own, while external nodes have such devices"  # G2
 
@@ -142,11 +142,14 @@ def explain(world: World, key: str, now: float) -> Explanation:
     workload = world.workloads[key]
     this_pass = Pass(world, now)
     phase = world.phase_of[key]
-    if (entry := world.quarantine.get((ObjectKind.WORKLOAD, key))) is not None:
-        return _quarantined(workload, entry, this_pass)
+    if (entry := world.quarantine.get((ObjectKind.WORKLOAD, key))) is not None:  # the rule may raise again
+        first = next(iter({**entry.pods, **workload.pods}.values()), None)
+        return _brief(workload, first, QUARANTINED, sentence(this_pass.tuning.quarantine_s), this_pass)
     pod = _pod(workload)
     if pod is None:
-        return Explanation("", "", key, phase.value, "Its pods are gone.", story=tuple(workload.story))
+        return _brief(workload, None, phase.value, "Its pods are gone.", this_pass)
+    if key in world.unsettled:  # the phase may be out of date, so no rule runs, as in a pass
+        return _brief(workload, pod, phase.value, UNSETTLED, this_pass)
     spec, refusal = _job(workload, pod, this_pass) if phase in _WAITING else (None, None)
     candidates = sorted(world.jobs_of(workload), key=lambda job: job.id)
     current = chosen(workload, candidates)
@@ -177,15 +180,14 @@ def explain(world: World, key: str, now: float) -> Explanation:
     )
 
 
-def _quarantined(workload: Workload, entry: Quarantined, this_pass: Pass) -> Explanation:
-    """The explanation of a workload in quarantine.  No rule runs for it, because the rule may raise again."""
-    pod = next(iter({**entry.pods, **workload.pods}.values()), None)
+def _brief(workload: Workload, pod: Pod | None, phase: str, why: str, this_pass: Pass) -> Explanation:
+    """The explanation of a workload for which no rule runs now."""
     return Explanation(
         namespace=pod.namespace if pod is not None else "",
         name=pod.name if pod is not None else "",
         key=workload.key,
-        phase=QUARANTINED,
-        sentence=sentence(this_pass.tuning.quarantine_s),
+        phase=phase,
+        sentence=why,
         node=workload.node_of(pod) if pod is not None else "",
         story=tuple(workload.story),
         known_at=this_pass.world.polled.ended if this_pass.world.polled is not None else None,

@@ -15,6 +15,7 @@ from scheduler.actions import AllocateNow, ObjectKind, Plan, SubmitJob
 from scheduler.apply import membership, settling, surplus
 from scheduler.decide import decide
 from scheduler.events import OwnerRead, PodsListed, Scope
+from scheduler.explain import UNSETTLED, explain
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
 from scheduler.model.slurm import GrantedNode, JobSpec
 from scheduler.place.assign import Part, places
@@ -189,6 +190,22 @@ def test_no_pass_acts_for_a_large_gang_before_its_members_are_known() -> None:
     assert asked(first, gang.key) == []
     assert asked(second, gang.key) == [FEW - 10]
     assert {each.uid for each in gang.members} == {each.uid for each in pods[10:]}, "by their indices, not their names"
+
+
+@pytest.mark.parametrize("change", [{"deleting_at": NOW + 30}, {"phase": PodPhase.FAILED, "node": "x1"}])
+def test_a_large_gang_is_explained_while_its_members_are_not_known(change: dict[str, Any]) -> None:
+    """No pod is left, and the phase is still that of the last members: the answer was an internal error."""
+    story = Story()
+    pods = of_size(lambda count: count - 10)(FEW)
+    story.sees(*pods)
+    settling.settle_all(story.world)
+    story.sees(*(replace(each, **change) for each in pods))
+    key = the_gang(story).key
+    assert key in story.world.unsettled
+    told = explain(story.world, key, NOW)
+    assert (told.sentence, told.next) == (UNSETTLED, ())
+    settling.settle_all(story.world)
+    assert explain(story.world, key, NOW).phase == "done"
 
 
 def test_large_gangs_are_settled_with_a_pause_between_them_whatever_is_heard() -> None:
