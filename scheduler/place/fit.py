@@ -191,14 +191,14 @@ def needs(pod: Pod) -> Amounts:
     """The requests of the pod as Kubernetes counts them, cached for pods with equal requests."""
     asked = (pod.containers, pod.init_containers, pod.pod_requests, pod.overhead)
     shape = tuple(map(id, asked))
-    if shape not in _needs:
+    known = _needs.get(shape)
+    if known is None:
         amounts = summed(pod)
         weight = _WEIGHT + len(amounts)
         for container in (*pod.containers, *pod.init_containers):
             weight += 4 + len(container.requests) + len(container.limits)
-        _needs.keep(shape, (asked, amounts), weight)
-        return amounts
-    return _needs[shape][1]
+        known = _needs.keep(shape, (asked, amounts), weight)
+    return known[1]
 
 
 def kind_of(pod: Pod) -> Kind:
