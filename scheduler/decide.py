@@ -56,14 +56,14 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     away = world.outages.get(Side.KUBERNETES)
     if away is not None and now - away.since > this_pass.tuning.stale_s:  # the facts about pods are too old to act on
         return this_pass.plan()
-    tried = list(plan_retries(this_pass)) if world.quarantine else []
+    tried = plan_retries(this_pass) if world.quarantine else {}
     if world.unsettled:
         _settle_some(this_pass)
-    if keys := _choose_visits(this_pass, everything, [name for kind, name in tried if kind is ObjectKind.WORKLOAD]):
+    if keys := _choose_visits(this_pass, everything, tried.get(ObjectKind.WORKLOAD, ())):
         _visit_in_turn(keys, this_pass)
     for work, rules in PERIODIC.items():
         visit_shared(work, rules, this_pass)
-    visit_nodes(this_pass, [name for kind, name in tried if kind is ObjectKind.NODE], everything=everything)
+    visit_nodes(this_pass, tried.get(ObjectKind.NODE, ()), everything=everything)
     if world.nodes_stale and now >= world.nodes_polled_from:
         this_pass.add(act.PollNodes("the known state of Slurm's nodes is out of date"))
     return this_pass.plan()
@@ -127,7 +127,7 @@ def _defer(turns: Turns, this_pass: Pass) -> None:
         parked = set(world.parked_in).difference(world.dirty, world.due(this_pass.now)[0])
         this_pass.deferred += [key for key in left if key not in parked]
     this_pass.turns = turns.taken if left or this_pass.deferred else {}
-    if left and not this_pass.deferred:
+    if left:
         this_pass.wake_shared(this_pass.now + AGAIN_S)
 
 
@@ -154,7 +154,7 @@ def visit_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: bool) -
     """
     world, node_state = this_pass.world, this_pass.world.node_state
     found = sorted(node_state.all_names.union(node_state.dirty, due) if everything else node_state.dirty.keys() | due)
-    if not (found or node_state.silent) or world.outages or node_state.polled == NEVER:
+    if not found or world.outages or node_state.polled == NEVER:
         return
     if this_pass.now < world.quiet_until():
         this_pass.wake_shared(world.quiet_until())

@@ -6,7 +6,7 @@ World the exception propagates (scheduler/state/quarantine.py).  bridge/guard.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ParamSpec, TypeVar
 
 from scheduler import names
@@ -107,12 +107,13 @@ def sentence(again_s: float) -> str:
     )
 
 
-def plan_retries(this_pass: Pass) -> Iterator[tuple[ObjectKind, str]]:
-    """Workloads and nodes in quarantine that are visited again now.
+def plan_retries(this_pass: Pass) -> Mapping[ObjectKind, Sequence[str]]:
+    """The names of the workloads and of the nodes in quarantine that are visited again now.
 
     Pods, jobs and dropped objects whose time has come are noted in the plan, which rebuilds them when it is applied.  If the
     time of an object has not come, a pass is planned for that time.
     """
+    due: dict[ObjectKind, list[str]] = {}
     for subject, entry in this_pass.world.quarantine.items():
         if entry.kind is ObjectKind.WORKLOAD and entry.name not in this_pass.world.workloads:
             this_pass.lifted.append(subject)
@@ -121,6 +122,7 @@ def plan_retries(this_pass: Pass) -> Iterator[tuple[ObjectKind, str]]:
                 this_pass.retried.append(subject)
                 this_pass.wake_shared(this_pass.now)
             else:
-                yield subject
+                due.setdefault(entry.kind, []).append(entry.name)
         else:
             this_pass.wake_shared(at)
+    return due

@@ -754,6 +754,13 @@ def test_the_times_of_a_node_that_two_kubernetes_nodes_claim_begin_again() -> No
     assert nodes.world.node_state.silent == {"x1": NOW + 30}
 
 
+def test_no_node_is_changed_before_the_quiet_period_after_a_start_is_over() -> None:
+    """A request of an earlier process may still take effect."""
+    nodes, end = Nodes([labelled()]), START + CONFIG.tuning.quiet_s
+    assert nodes.looks(end - 0.001) == []
+    assert [type(each) for each in nodes.looks(end)] == [RegisterNode]
+
+
 def test_a_node_names_at_most_64_partitions() -> None:
     parts = [f"p{number}" for number in range(65)]
     nodes = Nodes([labelled(partitions=",".join(parts), in_slurm=None, taints=())])
