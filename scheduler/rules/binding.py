@@ -201,8 +201,6 @@ def in_order_of_grant(
                   change
     asked_by_pod  each of these pods with its own job
     """
-    if len(asked.parts) != len(binding.grant.parts):
-        return asked
     known = _components_known(binding, _nodes_taken(binding, this_pass))
     indexes = [next((known[pod.uid] for pod in pods if pod.uid in known), None) for _, pods in components(asked_by_pod)]
     free = iter(sorted(set(range(len(indexes))) - set(indexes)))

@@ -24,8 +24,7 @@ from scheduler.state.workload import Workload
 
 def bound(workload: Workload, this_pass: Pass) -> Decision:
     """Pods run: leave them alone; if it is not certain that their job lives, read the job itself (V7)."""
-    late = _report_late_changes(workload) if workload.late_changes else NOTHING
-    return late + _by_its_job(workload, this_pass)
+    return _report_late_changes(workload) + _by_its_job(workload, this_pass)
 
 
 def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:

@@ -27,6 +27,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
 from scheduler.rules.submission import is_managed
 from scheduler.state.backoff import Attempt
+from scheduler.state.named_job import shown_id
 from scheduler.state.other_schedulers import is_on_slurm_node
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
@@ -44,32 +45,37 @@ def without_a_job(workload: Workload, this_pass: Pass) -> Decision:
         and (search := search_for_job(workload, workload.job_search, this_pass)) is not None
     ):
         return search
-    return _show_and_end(workload, _strays_among(workload, workload.unfinished, this_pass), this_pass)
+    return _judge(workload, workload.unfinished, this_pass)
 
 
 def beside_its_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """If more pods are bound for a job than it was submitted for, the pods that the bridge did not bind are too many."""
     if job.spec is None:
         return NOTHING
-    too_many = len([pod for pod in workload.unfinished if workload.node_of(pod)]) - tasks_of(job.spec)
+    too_many = len(workload.unfinished) - tasks_of(job.spec)  # all of them have nodes
     if too_many <= 0:
         return NOTHING
     latest = sorted(workload.strays.items(), key=lambda item: item[1])[-too_many:]
-    pods = [workload.pods[uid] for uid, _ in latest]
-    return _show_and_end(workload, _strays_among(workload, pods, this_pass), this_pass)
+    return _judge(workload, [workload.pods[uid] for uid, _ in latest], this_pass)
 
 
-def _strays_among(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> list[Pod]:
-    """The strays among these pods that are on a node of Slurm in a managed namespace, and are not about to end."""
-    on_nodes = (pod for pod in pods if pod.uid in workload.strays)
-    staying = (pod for pod in on_nodes if deletion_awaited_until(workload, pod, this_pass) <= this_pass.now)
-    return [pod for pod in staying if is_on_slurm_node(this_pass.world, pod) and is_managed(pod, this_pass.world)]
+def _judge(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision:
+    """The decision about the strays among these pods that are on a node of Slurm in a managed namespace.
+
+    Strays that are about to end are left alone until then.
+    """
+    world, now = this_pass.world, this_pass.now
+    strays = [
+        pod for pod in pods if pod.uid in workload.strays and is_on_slurm_node(world, pod) and is_managed(pod, world)
+    ]
+    awaited = {pod.uid: deletion_awaited_until(workload, pod, this_pass) for pod in strays}
+    staying = [pod for pod in strays if awaited[pod.uid] <= now]
+    decided = _show_and_end(workload, staying, this_pass) if staying else NOTHING
+    return combine((decided, *(wake(until) for until in awaited.values() if until > now)))
 
 
 def _show_and_end(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision:
     """Show on these pods that no job holds their place, and end them if the settings say so."""
-    if not pods:
-        return NOTHING
     if (wait := _wait_for_reads(workload, pods, this_pass)) is not None:
         return wait
     ends, found = this_pass.world.config.bypass == END, []
@@ -108,10 +114,10 @@ def _wait_for_reads(workload: Workload, pods: Iterable[Pod], this_pass: Pass) ->
 
 def _of_another_bridge(workload: Workload, this_pass: Pass) -> Decision | None:
     """Read the job that a pod of another scheduler names: it may be another bridge's.  None: it is not, or no job."""
-    shown = workload.pod.annotations.get(names.JOB_ID, "") if workload.of_other_scheduler else ""
-    if not (shown.isascii() and shown.isdecimal() and len(shown) <= 10) or workload.job_of_other_bridge is False:
+    shown = shown_id(workload.pod) if workload.of_other_scheduler else None
+    if shown is None or workload.job_of_other_bridge is False:
         return None
     if workload.job_of_other_bridge or this_pass.now < workload.retry_from(Attempt.READ_JOB):
         return NOTHING
     why = f"is job {shown} the placeholder of {workload.readable}?"
-    return plan_action(act.ReadJob(int(shown), why, workload.key, grant=False))
+    return plan_action(act.ReadJob(shown, why, workload.key, grant=False))

@@ -40,13 +40,17 @@ def record_end(job: Placeholder, workload: Workload, this_pass: Pass) -> Decisio
 
 def record_end_of_former_job(workload: Workload, this_pass: Pass) -> Decision:
     """Record the end of the former job of a gang that was recreated before the last pod of that job was gone (S2)."""
-    if workload.group is None or workload.in_flight is not None:
+    if workload.in_flight is not None:
         return NOTHING
-    running = {pod.annotations.get(names.JOB_ID) for pod in workload.unfinished}
     for former in this_pass.world.jobs_of(workload):
-        if str(former.id) not in running and is_to_be_recorded(former, workload, this_pass):
+        if is_to_be_recorded(former, workload, this_pass) and not _may_run(former, workload):
             return record_end(former, workload, this_pass)
     return NOTHING
+
+
+def _may_run(job: Placeholder, workload: Workload) -> bool:
+    """True if an unfinished pod of the workload may run for this job."""
+    return any(_may_be_of(pod, job) for pod in workload.unfinished)
 
 
 def why_done(workload: Workload, job: Placeholder) -> str:
@@ -61,7 +65,12 @@ def record_of(workload: Workload, job: Placeholder) -> str:
 def _pods_of(workload: Workload, job: Placeholder) -> list[Pod]:
     """The present and deleted pods of the workload that ran for this job, without pods of other jobs of the gang."""
     every = (*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values()))
-    return [pod for pod in every if pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)]
+    return [pod for pod in every if _may_be_of(pod, job)]
+
+
+def _may_be_of(pod: Pod, job: Placeholder) -> bool:
+    """True unless the pod names another job.  Another client may have removed the annotation."""
+    return pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)
 
 
 def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:

@@ -64,7 +64,7 @@ class _Site:
 
     def counted(self) -> Counted:
         """The component, with the numbers of nodes that it may take."""
-        if self.on_one_node or self.spec.tasks == 1:
+        if self.on_one_node:
             return Counted(self.spec, 1, 1)
         fewest = fewest_nodes(self.spec, self.kinds, self.most, memory=self.memory)
         is_limited = self.spec.tasks_per_node is not None or any(
@@ -88,8 +88,6 @@ class _Site:
         spec       this component, with its share of the gang's nodes
         readable   the gang, for people
         """
-        if spec.tasks == 1:
-            return spec
         if self.on_one_node:
             spec = replace(spec, min_nodes=1, max_nodes=1)
         if spec.tasks_per_node is not None and (refusal := self._too_few(spec, readable)) is not None:

@@ -65,7 +65,6 @@ def _by_its_grant(workload: Workload, job: Placeholder, this_pass: Pass, *, some
     members = _bind(workload, job, this_pass)
     if some_run:
         members += end_pods_of_lost_jobs(workload, job, this_pass)
-    if some_run and workload.in_flight is None:
         watches = restore(workload, job, this_pass) + watch(workload, job, this_pass)
         # One thing at a time.  The next visit comes at once: it need not wait for the end of the planned actions.
         members = members.followed_by(if_planned=wake(this_pass.now), if_not=watches)

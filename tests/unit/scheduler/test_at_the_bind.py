@@ -8,22 +8,34 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadClaims, ReadJob, SetPodCondition, SubmitJob
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    Outcome,
+    ReadClaims,
+    ReadJob,
+    ReadOwner,
+    SetPodCondition,
+    SubmitJob,
+)
 from scheduler.events import (
     ClaimsRead,
     ClockObserved,
     NamespaceSeen,
     NodeSeen,
     OutageBegan,
+    OwnerRead,
     PodSeen,
     PodsListed,
     Scope,
     Side,
 )
-from scheduler.model.kubernetes import Claim, Namespace, NodeTerm, Pod, PodPhase, Requirement
+from scheduler.model.kubernetes import Claim, Namespace, NodeTerm, Owner, Pod, PodPhase, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
-from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, node, pod, without
+from scheduler.rules.binding import SHOWN_AFTER_FAILURES
+from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, node, pod, without
 from tests.unit.scheduler.test_gangs import asks, granted, launched, launcher_and_workers, member, where
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 
@@ -238,6 +250,102 @@ def test_a_bind_says_when_this_process_submitted_the_job_whatever_slurm_says() -
     assert bind.asked == NOW
 
 
+@pytest.mark.parametrize("service_account", ["train", "other"])
+def test_a_replacement_waits_if_the_policy_does_not_allow_its_service_account_the_account_of_the_job(
+    service_account: str,
+) -> None:
+    """The user changed the account of the job, which runs."""
+    may, may_not = (Tenant("alice", accounts=Choice("teama", ("teama", *more))) for more in (("research",), ()))
+    rules = (Rule(("hpc",), may, service_accounts=("train",)), Rule(("hpc",), may_not))
+    story = Story(replace(CONFIG, policy=Policy(rules)))
+    shown = gang_runs(story, [member(rank, 2, service_account="train") for rank in range(2)], ("x1", 2), at=NOW)
+    name = story.world.placeholders[17].name
+    read = Job(17, name, "alice", frozenset({"RUNNING"}), account="research", partition="main", nodes="x1", tasks=2)
+    story.reads(replace(read, submitted=NOW), at=NOW + 5, granted=granted(17, ("x1", 2)))
+    replaced(story, shown[1], service_account=service_account)
+    acts = story.decides(NOW + 12)
+    assert bool([each for each in acts if isinstance(each, BindPod)]) is (service_account == "train")
+    assert not [each for each in acts if isinstance(each, CancelJob)]
+
+
+@pytest.mark.parametrize("some_run", [True, False])
+def test_replacements_without_a_place_wait_while_others_run_and_otherwise_other_nodes_are_asked_for(
+    some_run: bool,
+) -> None:
+    story = Story()
+    first, second = gang_runs(story, [member(rank, 2) for rank in range(2)], ("x1", 2), at=NOW)
+    replaced(story, first)
+    story.sees(PodSeen(Scope.OTHERS, pod("other", cpu=64000, node="x1", scheduler_name="default-scheduler")))
+    assert story.acts(BindPod, NOW + 12) == []
+    if not some_run:
+        replaced(story, second)
+    story.polls({17: "RUNNING"}, at=NOW + 30)
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 30)] == [17] * (not some_run)
+
+
+def test_the_owner_of_a_replacement_is_read_before_its_bind_and_a_failed_read_is_no_failed_bind() -> None:
+    story = Story()
+    _, second = gang_runs(story, [member(rank, 2) for rank in range(2)], ("x1", 2), at=NOW)
+    replaced(story, second, owner=OWNER)
+    at = NOW + 12
+    for _ in range(SHOWN_AFTER_FAILURES):
+        [read] = story.acts(ReadOwner, at)
+        story.ended(read, Outcome.UNREACHED, at=at)
+        [workload] = story.world.workloads.values()
+        at = workload.backoff.until
+    story.sees(OwnerRead(OWNER, Owner(OWNER), at - 0.5, "hpc"))  # it was read for another workload
+    assert story.decides(at - 0.5) == []
+    assert [type(each) for each in story.decides(at)] == [BindPod]
+
+
+def test_a_pod_whose_volume_claim_has_a_problem_since_its_job_was_submitted_shows_that_and_is_not_bound() -> None:
+    story, what = Story(), replace(TRAIN, claims=("data",))
+    story.sees(what)
+    [read] = story.acts(ReadClaims, NOW)
+    story.sees(ClaimsRead(what.uid, (Claim("data", True),), NOW))
+    story.ended(read, at=NOW)
+    asked = asks(story, NOW)
+    story.sees(ClaimsRead(what.uid, (Claim("data", False, problem="Claim data is lost."),), NOW))
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    acts = story.decides(NOW)
+    assert [each.message for each in acts if isinstance(each, SetPodCondition)] == ["Claim data is lost."]
+    assert not [each for each in acts if isinstance(each, BindPod)]
+
+
+def test_a_replacement_unlike_all_pods_of_its_gang_shows_that_there_is_no_place_for_it() -> None:
+    story = Story()
+    launcher, *_ = runs_in_parts(story, kinds(1, 1, 2, 2), "x1", "x2")
+    replaced(story, launcher, containers=pod(cpu=3000).containers)
+    [said] = story.acts(SetPodCondition, NOW + 12)
+    assert said.message.startswith("The pod waits for a place in job 17. It has fewer places than")
+
+
+def test_a_bind_writes_the_size_that_the_gang_has_now() -> None:
+    """A user takes two pods of the gang away and lowers its size just before Slurm grants the nodes."""
+    story = Story()
+    pods = [member(rank, 4) for rank in range(4)]
+    story.sees(*pods)
+    asked = asks(story, NOW)
+    for leaves in pods[2:]:
+        story.loses(leaves, NOW)
+    story.sees(*(replace(stays, annotations={names.PREFIX + names.GANG_SIZE: "2"}) for stays in pods[:2]))
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 4)))
+    assert [bind.annotations[names.SIZE] for bind in story.acts(BindPod, NOW)] == ["2", "2"]
+
+
+def test_a_change_of_the_owner_between_grant_and_bind_does_not_cost_the_grant() -> None:
+    """The pod takes what was asked for when its job was submitted."""
+    story, what = Story(), pod("train", owner=OWNER)
+    story.world.owners["hpc", OWNER.uid] = Owner(OWNER)
+    story.queues(what, 17, at=NOW)
+    more = Owner(OWNER, annotations={names.PREFIX + names.CPUS_PER_TASK: "8"})
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.decides(NOW + 1)
+    story.sees(OwnerRead(OWNER, more, NOW + 1, "hpc"))
+    story.reads(job_of(what, 17, submitted=NOW), at=NOW + 1, granted=grant(17))
+    assert [bind.node for bind in story.acts(BindPod, NOW + 1)] == ["x1"]
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_a_pod_keeps_the_trace_that_its_user_gave_it(own: bool) -> None:
     story = Story()
@@ -321,18 +429,24 @@ def test_a_replacement_that_asks_for_more_than_the_bound_pods_shows_why_it_waits
     )
 
 
+@pytest.mark.parametrize("is_former_leaving", [False, True], ids=["", "a pod of a former job still terminates"])
 @pytest.mark.parametrize(("rank", "node_name"), [(0, "x1"), (2, "x2")])
-def test_a_replacement_takes_a_place_of_its_component_after_a_restart(rank: int, node_name: str) -> None:
+def test_a_replacement_takes_a_place_of_its_component_after_a_restart(
+    rank: int, node_name: str, is_former_leaving: bool
+) -> None:
     before = Story()
     others = runs_in_parts(before, kinds(1, 2, 2), "x1", "x2")
     gone = others.pop(rank)
     spec = before.world.placeholders[17].spec
     assert spec is not None
     read, granted_before = in_parts(spec, "x1", "x2")
-    story = Story()
-    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW)
+    story = Story(nodes=[node(f"x{number}") for number in (1, 2, 3)])
+    story.polls({17: "RUNNING", 18: "RUNNING", 9: "CANCELLED"}, at=NOW)
     new = replace(kinds(1, 2, 2)[rank], uid="new", created=NOW)
     story.sees(*others, new)
+    if is_former_leaving:
+        story.sees(story.bound(member(9, 3), 9, "x3", deleting_at=NOW + 100, started=START - 100))
+        story.reads(replace(job_of(OLD, 9, "CANCELLED", submitted=START - 110), name=spec.name), at=NOW)
     story.reads(replace(read, submitted=START - 50), at=NOW, granted=granted_before)
     assert where(story.acts(BindPod, NOW + 40)) == {gone.name: node_name}
 

@@ -43,6 +43,15 @@ def test_the_job_that_a_pod_names_is_read_when_another_client_edits_the_pod(edit
     assert reads(story, NOW) == [IS_IT_ITS_OWN if edited else WHEN_DOES_IT_END]
 
 
+def test_the_job_that_a_pod_names_is_read_when_slurm_shows_another_state_than_running() -> None:
+    """Its end may be near, or its nodes may be used by another job meanwhile."""
+    story = Story()
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.sees(bound_before(story, TRAIN, 17))
+    story.polls({17: "RUNNING SUSPENDED"}, at=NOW)
+    assert reads(story, NOW) == ["what became of job 17?"]
+
+
 @pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
 def test_the_job_that_a_pod_names_is_read_when_it_ends_and_not_while_it_runs_if_only_its_twin_is_known(
     state: str,
@@ -62,6 +71,8 @@ def test_a_job_that_slurm_lists_and_cannot_read_is_read_again_while_its_pod_runs
     story.polls({17: "RUNNING"}, at=NOW + 1)
     story.reads(None, job_id=17, at=NOW + 2)
     assert [each.reason for each in story.acts(ReadJob, NOW + 5)] == ["does job 17 live?"]
+    story.polls({17: "PENDING"}, at=NOW + 6)
+    assert story.acts(CancelJob, NOW + 6) == [], "it may be another job"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +90,32 @@ def test_a_renamed_job_is_read_again_when_it_may_be_over(jobs: dict[int, str], i
     assert reads(story, NOW + 6) == [MAY_IT_BE_THEIRS if is_read else WHEN_DOES_IT_END]
 
 
+def test_a_job_with_the_name_of_the_pod_is_kept_while_its_node_is_unknown_although_the_pod_names_a_renamed_job() -> (
+    None
+):
+    """If the node comes back with another name in Kubernetes, the pod may be on it."""
+    story = Story()
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=START + 1)
+    story.sees(bound_before(story, TRAIN, 17))
+    story.reads(RENAMED, at=START + 2)
+    story.reads(job_of(TRAIN, 18, submitted=START - 54, nodes="x9"), at=START + 2, granted=grant(18, "x9"))
+    assert story.acts(CancelJob, NOW) == []
+
+
+def test_an_ended_job_that_another_pod_of_the_gang_names_is_not_read_while_the_job_of_the_gang_runs() -> None:
+    story = Story()
+    story.polls({17: "RUNNING", 9: "COMPLETED"}, at=START + 1)
+    size = {names.SIZE: "2"}
+    story.sees(
+        bound_before(story, member(1, 2, **OLD), 9, **size), bound_before(story, member(0, 2, **OLD), 17, **size)
+    )
+    [workload] = story.world.workloads.values()
+    name = f"hpc/ring~{CLUSTER}.{workload.key}"
+    own = Job(17, name, "alice", frozenset({"RUNNING"}), partition="main", nodes="x1", submitted=START - 55, tasks=2)
+    story.reads(own, at=NOW, granted=granted(17, ("x1", 2)))
+    assert 9 not in [each.job_id for each in story.acts(ReadJob, NOW)]
+
+
 # --- jobs of others --------------------------------------------------------------------------------------------------
 
 
@@ -93,6 +130,21 @@ def test_a_gang_whose_bound_pod_names_the_job_of_another_workload_shows_that_its
     [said] = story.acts(SetPodCondition, NOW)
     assert said.name == "w-1"
     assert "run, but Slurm lost their job (another job has its id 17 now)" in said.message
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_job_of_which_a_component_ended_is_ended_for_its_own_pods_alone_and_while_it_lives(lives: bool) -> None:
+    """Another pod shows its id, too."""
+    story = Story()
+    own, other = bound_before(story, TRAIN, 17), bound_before(story, pod("other", **OLD), 17)
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.sees(own)
+    ended = Job(18, "", "alice", frozenset({"COMPLETED"}), het_id=17, het_offset=1)
+    story.reads(job_of(TRAIN, 17, submitted=START - 55, het_id=17, het_offset=0, parts=(ended,)), at=START + 2)
+    story.sees(other)
+    if not lives:
+        story.polls({17: "COMPLETED"}, at=START + 3)
+    assert [each.key for each in story.acts(CancelJob, NOW)] == [key_of(TRAIN)] * lives
 
 
 def test_a_waiting_job_is_ended_at_once_if_another_client_binds_its_pod_and_names_another_job() -> None:

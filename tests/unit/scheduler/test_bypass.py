@@ -20,11 +20,23 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.events import NamespaceSeen, NodeSeen, OutageBegan, PodDeleted, PodSeen, PodsListed, Scope, Side
+from scheduler.events import (
+    NamespaceSeen,
+    NodeSeen,
+    OutageBegan,
+    OutageEnded,
+    PodDeleted,
+    PodSeen,
+    PodsListed,
+    Scope,
+    Side,
+)
 from scheduler.model.kubernetes import Namespace, OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Job
+from scheduler.rules.end_pod import OUTLIVES_S
+from scheduler.state.backoff import Attempt
 from scheduler.state.rivals import RECENT_S, another_bridge
-from tests.builders import CONFIG, KUBE_SYSTEM, OWNER, START, Story, grant, job_of, key_of, node, pod
+from tests.builders import CONFIG, KUBE_SYSTEM, OWNER, START, Story, grant, job_of, key_of, node, pod, without
 from tests.unit.scheduler.test_gangs import member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 
@@ -82,7 +94,8 @@ def test_a_pod_with_a_node_of_its_own_choice_is_reported_and_counted_and_lives()
         "slurm-bridge did not bind it. Slurm may give these resources to other jobs. Give it schedulerName slurm-bridge and "
         "no nodeName."
     }
-    assert len([each for each in acts if isinstance(each, SetPodCondition)]) == 1, "once"
+    [report] = [each for each in acts if isinstance(each, SetPodCondition)]
+    assert report.warning
     assert ended(acts) == []
     assert story.world.bypassing == {"uid-squatter"}
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob | BindPod | CancelJob)]
@@ -376,6 +389,17 @@ def test_the_rest_of_a_gang_says_why_it_waits_when_another_client_binds_a_member
     assert "slurm-bridge did not bind them" in reports[-1].message
 
 
+def test_the_rest_of_a_gang_says_so_too_when_the_member_names_the_job_of_another_pod() -> None:
+    story = Story()
+    story.runs(pod("honest"), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW)
+    first, second = ring(2)
+    story.sees(first, second)
+    story.sees(replace(first, phase=PodPhase.RUNNING, node="x1", started=NOW, annotations={names.JOB_ID: "17"}))
+    [report] = [each for each in story.decides(NOW) if isinstance(each, SetPodCondition) and each.uid == second.uid]
+    assert "slurm-bridge did not bind them" in report.message
+
+
 def test_the_job_of_a_gang_that_waits_is_ended_when_another_client_binds_a_member_and_invents_a_job_for_it() -> None:
     """The invented id is not the gang's job: the job would have had no pods, and no waiting pod would have said why."""
     story = Story()
@@ -484,6 +508,32 @@ def test_a_pod_whose_job_may_have_been_renamed_by_its_user_is_left_in_peace() ->
     assert ended(acts) == []
 
 
+def test_a_pod_that_a_previous_process_may_have_bound_is_not_reported_although_its_job_is_anothers_now() -> None:
+    story, foreign = Story(ENDING), Job(4, "interactive", "carol", frozenset({"RUNNING"}))
+    story.polls({4: "RUNNING"}, at=START + 1)
+    story.reads(foreign, at=START + 1)
+    story.sees(story.bound(pod(created=START - 60), 4))
+    acts = goes_on(story, jobs={4: foreign})
+    assert told(acts) == {}
+    assert ended(acts) == []
+
+
+def test_a_pod_that_may_run_for_a_renamed_job_is_left_in_peace_also_when_its_own_job_ends() -> None:
+    """Another client bound it and wrote the id of a job with another name, of the same user and on the same node."""
+    story, older = Story(ENDING), pod(created=START - 100)
+    story.queues(older, 17, at=NOW)
+    own = job_of(older, 17, submitted=NOW)
+    renamed = Job(9, "pretty", "alice", frozenset({"RUNNING"}), submitted=NOW + 1, nodes="x1")
+    story.polls({17: "RUNNING", 9: "RUNNING"}, at=NOW + 1)
+    story.reads(own, at=NOW + 1, granted=grant(17))
+    story.sees(replace(older, phase=PodPhase.RUNNING, node="x1", started=NOW + 2, annotations={names.JOB_ID: "9"}))
+    story.reads(renamed, at=NOW + 3)
+    over = replace(own, states=frozenset({"CANCELLED"}))
+    acts = goes_on(story, since=NOW + 4, seconds=30, jobs={17: over, 9: renamed})
+    assert told(acts) == {}
+    assert ended(acts) == []
+
+
 def test_a_bypassing_pod_is_not_reported_while_a_job_is_unread() -> None:
     story = Story(ENDING)
     story.polls({4: "RUNNING"}, at=NOW)
@@ -492,6 +542,52 @@ def test_a_bypassing_pod_is_not_reported_while_a_job_is_unread() -> None:
         story.polls({4: "RUNNING"}, at=NOW + second)
         acts = story.decides(NOW + second)
         assert {type(each) for each in acts} <= {ReadJob}
+
+
+def test_a_bypassing_pod_is_not_reported_while_a_bind_of_a_previous_process_may_be_in_flight() -> None:
+    story = Story(without(CONFIG, settle_s=5.0))
+    story.sees(squatter())
+    quiet_until = story.world.quiet_until()
+    story.polls({}, at=quiet_until - 1)
+    assert told(story.decides(quiet_until - 1)) == {}
+    assert told(story.decides(quiet_until)).keys() == {"squatter"}
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_bypassing_pod_is_reported_after_a_poll_that_began_when_no_bind_could_be_in_flight(is_listed: bool) -> None:
+    """If that poll lists another job, the pod may be bound for it, so the job is read first."""
+    story = Story()
+    story.sees(squatter())
+    settled = START + CONFIG.tuning.settle_s
+    story.polls({4: "RUNNING"} if is_listed else {}, at=settled)
+    acts = story.decides(settled)
+    assert [each.job_id for each in acts if isinstance(each, ReadJob)] == [4] * is_listed
+    assert bool(told(acts)) is not is_listed
+
+
+def test_a_bypassing_pod_is_not_reported_if_slurm_stopped_to_answer_after_the_poll() -> None:
+    story = Story(ENDING)
+    story.sees(squatter())
+    story.polls({}, at=NOW)
+    story.sees(OutageBegan(Side.SLURM, NOW, "Slurm does not answer."))
+    assert story.decides(NOW + 1) == []
+    story.sees(OutageEnded(Side.SLURM, NOW + 2))
+    story.polls({}, at=NOW + 3)
+    assert told(story.decides(NOW + 3)).keys() == {"squatter"}
+
+
+def test_a_bypassing_pod_that_is_to_end_soon_is_reported_and_ended_if_it_does_not() -> None:
+    """Another client deleted it with a long grace, of which little is left; its node does not report."""
+    story = Story(ENDING)
+    ends = NOW + CONFIG.tuning.silent_node_s  # the longest grace that counts
+    story.sees(squatter(deleting_at=ends, grace_s=1000))
+    story.polls({}, at=NOW)
+    [again_at] = story.plan(NOW).wake.values()
+    assert again_at == ends + OUTLIVES_S
+    story.polls({}, at=again_at)
+    acts = story.decides(again_at)
+    assert told(acts).keys() == {"squatter"}
+    assert ended(acts) == ["squatter"]
 
 
 def test_a_bypassing_pod_is_not_reported_while_slurm_is_away() -> None:
@@ -521,7 +617,21 @@ def test_a_pod_of_another_bridge_is_left_to_that_bridge() -> None:
     acts = goes_on(story, jobs={30: theirs})
     assert told(acts) == {}
     assert ended(acts) == []
-    assert len([each for each in acts if isinstance(each, ReadJob) and each.key]) == 1
+    [read] = [each for each in acts if isinstance(each, ReadJob) and each.key]
+    assert not read.grant, "its nodes do not matter"
+
+
+def test_the_job_of_another_bridge_is_read_again_after_a_while_if_the_read_fails() -> None:
+    story = Story(ENDING)
+    seen = of_others("theirs", scheduler_name="second-bridge", says={"job-id": "30"})
+    story.sees(seen)
+    story.polls({}, at=NOW)
+    [read] = story.acts(ReadJob, NOW)
+    story.ended(read, Outcome.UNREACHED, at=NOW)
+    again_at = story.world.workloads[key_of(seen.pod)].retry_from(Attempt.READ_JOB)
+    assert again_at > NOW
+    assert story.decides((NOW + again_at) / 2) == []
+    assert [each.job_id for each in story.acts(ReadJob, again_at)] == [30]
 
 
 @pytest.mark.parametrize(

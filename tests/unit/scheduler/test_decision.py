@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,8 +14,10 @@ from scheduler.events import Planned
 from scheduler.model.kubernetes import Pod
 from scheduler.model.left_out import ALL_KINDS
 from scheduler.model.slurm import JobSpec
+from scheduler.policy.rules import Policy, Rule, Tenant
 from scheduler.rules.decision import (
     NOTHING,
+    Act,
     BindTogether,
     Decision,
     combine,
@@ -26,6 +28,7 @@ from scheduler.rules.decision import (
     wake,
 )
 from scheduler.rules.driver import enter
+from scheduler.rules.guard import visit_shared
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
 from scheduler.state.phase import Phase
@@ -275,6 +278,44 @@ def test_an_optional_read_is_left_out_if_other_reads_take_all_the_room() -> None
     enter(plan_action(read(1)) + plan_action(read(2), is_optional=True), workload, this_pass)
     plan = this_pass.plan()
     assert (plan.actions, plan.parked) == ((read(1),), {})
+
+
+def test_what_follows_an_optional_read_for_which_there_is_no_room_has_its_turn() -> None:
+    workload, this_pass = visit(waiting(reads=1))
+    enter(plan_action(read(1)), workload, this_pass)
+    enter(in_turn((plan_action(read(2), is_optional=True), wake(90.0))), workload, this_pass)
+    assert (this_pass.parked, this_pass.wake) == ({}, {workload.key: 90.0})
+
+
+def test_a_workload_that_has_a_job_takes_no_second_place_among_the_jobs_of_its_rule() -> None:
+    """It asks for the nodes of its lost job again."""
+    story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("alice", max_jobs=2)),))))
+    story.runs(TRAIN, 17, at=NOW - 5)
+    workload, this_pass = visit(story)
+    quota = story.world.quotas.quota(workload)
+    assert quota is not None
+    enter(note(is_charged=True), workload, this_pass)
+    assert this_pass.free(quota) == 1
+
+
+@pytest.mark.parametrize(("no_room_for", "computed"), [("reads", [1, 2]), ("missing", [1])])
+def test_periodic_work_ends_at_the_first_step_for_which_a_limit_has_no_room(
+    no_room_for: str, computed: list[int]
+) -> None:
+    _, this_pass = visit(waiting(reads=1))
+    while no_room_for == "missing" and this_pass.take_token("missing"):
+        pass
+    taken, found = this_pass.tokens_taken["missing"], list[int]()
+
+    def reads(_: Pass) -> Iterator[Act]:
+        for job_id in (1, 2, 3):
+            found.append(job_id)
+            yield Act(read(job_id), "missing")
+
+    visit_shared("reads", [reads], this_pass)
+    assert found == computed
+    assert this_pass.actions == [read(job_id) for job_id in computed[:-1]]
+    assert this_pass.tokens_taken["missing"] - taken == len(this_pass.actions), "no token is lost"
 
 
 def test_a_plan_about_objects_that_are_gone_changes_nothing() -> None:

@@ -16,8 +16,8 @@ from tests.unit.scheduler.test_running import ALONE, ENDS, TRAIN, looks_and_lear
 
 @pytest.mark.parametrize(
     ("state", "deadline_s", "ends"),
-    [("TIMEOUT", 3590, False), ("TIMEOUT", 7200, True), ("CANCELLED", 3590, True)],
-    ids=["kubelet ends it", "the time of the job was shortened", "its job was cancelled"],
+    [("TIMEOUT", 3590, False), ("TIMEOUT", 3605, False), ("TIMEOUT", 7200, True), ("CANCELLED", 3590, True)],
+    ids=["kubelet ends it", "its deadline is now", "the time of the job was shortened", "its job was cancelled"],
 )
 def test_a_pod_is_left_to_kubelet_if_its_job_reached_its_time_limit_and_the_pod_its_deadline(
     state: str, deadline_s: int, ends: bool

@@ -10,10 +10,11 @@ from scheduler import names
 from scheduler.actions import AllocateNow, CancelJob, Outcome, ReadOwner, SetPodCondition, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import ClockObserved, OwnerRead, Side
-from scheduler.model.kubernetes import Owner, Pod
+from scheduler.explain import explain
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod
 from scheduler.model.slurm import Job
 from scheduler.translate.grouping import GANG_SIZE, MAX_SIZE
-from tests.builders import CONFIG, START, Story, pod
+from tests.builders import CONFIG, OWNER, START, Story, pod
 from tests.unit.scheduler.test_gangs import JOB, asks, granted, member, ring
 from tests.unit.scheduler.test_stages import FIRST, SET, read
 
@@ -43,7 +44,7 @@ def test_a_gang_that_lost_a_member_shows_until_when_its_job_waits_for_another_on
     story.loses(pods[2], NOW)
     assert shown(story, NOW + 2.9) == set()
     told = "2 of 3 pods of gang ring are here in namespace hpc. Slurm job 17 is kept for them until 00:17:20 UTC."
-    assert shown(story, NOW + 3) == {told}
+    assert {(each.message, each.warning) for each in story.acts(SetPodCondition, NOW + 3)} == {(told, False)}
     assert shown(story, NOW + 29) == set()
     assert [each.job_id for each in story.acts(CancelJob, NOW + 30)] == [17]
 
@@ -51,9 +52,10 @@ def test_a_gang_that_lost_a_member_shows_until_when_its_job_waits_for_another_on
 # --- sizes ---------------------------------------------------------------------------------------------------------------
 
 
-def test_pods_that_name_different_sizes_show_that_at_once() -> None:
+@pytest.mark.parametrize("owner", [None, OWNER], ids=["", "their owner is not read yet"])
+def test_pods_that_name_different_sizes_show_that_at_once(owner: OwnerRef | None) -> None:
     story = Story()
-    story.sees(member(0, 4), member(1, 5))
+    story.sees(member(0, 4, owner=owner), member(1, 5, owner=owner))
     [message] = shown(story, START + 1.5)
     assert "do not agree on their number (w-0 says 4, w-1 says 5)" in message
 
@@ -74,6 +76,7 @@ def test_pods_of_a_job_set_that_name_different_sizes_show_that_once_it_is_known_
     read(story, Owner(SET))
     [message] = shown(story, NOW)
     assert "do not agree on their number" in message
+    assert story.acts(ReadOwner, NOW + 60) == [], "it gives no other size"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +94,15 @@ def test_pods_show_why_the_size_of_their_owner_cannot_be_used(members: int | Non
     story.ended(reads, at=NOW)
     [message] = shown(story, NOW)
     assert message.endswith(why)
+
+
+def test_pods_of_a_pod_group_show_nothing_of_its_size_before_the_group_was_read() -> None:
+    story = Story()
+    story.sees(*(pod(f"w-{number}", pod_group="ring") for number in range(2)))
+    assert [type(each) for each in story.decides(NOW)] == [ReadOwner]
+    [workload] = story.world.workloads.values()
+    sentence = explain(story.world, workload.key, NOW).sentence
+    assert sentence.startswith("It is not known yet how many pods PodGroup ring has; 2 are here.")
 
 
 # --- how long ------------------------------------------------------------------------------------------------------------
@@ -154,9 +166,13 @@ def test_a_job_keeps_its_place_in_the_queue_though_each_of_its_pods_is_replaced_
     assert story.acts(CancelJob, at) == []
 
 
-@pytest.mark.parametrize("job_ended", [False, True])
+@pytest.mark.parametrize(
+    ("ended_at", "is_read"),
+    [(None, False), (NOW + 4, False), (NOW + 5, True), (NOW + 6, True)],
+    ids=["there is no job", "it ended before the size was read", "it ended when the size was read", "it ended later"],
+)
 def test_the_size_is_read_again_at_once_if_the_job_of_the_gang_ended_because_some_pods_may_have_succeeded(
-    job_ended: bool,
+    ended_at: float | None, is_read: bool
 ) -> None:
     story = Story()
     pods = of_job(None, None)
@@ -164,9 +180,10 @@ def test_the_size_is_read_again_at_once_if_the_job_of_the_gang_ended_because_som
     [reads] = story.acts(ReadOwner, NOW)
     story.sees(OwnerRead(JOB, Owner(JOB, members=2), NOW, "hpc"))
     story.ended(reads, at=NOW)
-    if job_ended:
+    if ended_at is not None:
         asked = asks(story, NOW)
         story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
-        story.polls({17: "CANCELLED"}, at=NOW + 5)
+        story.sees(OwnerRead(JOB, Owner(JOB, members=2), NOW + 5, "hpc"))
+        story.polls({17: "CANCELLED"}, at=ended_at)
     story.loses(pods[1], NOW + 6)
-    assert bool(story.acts(ReadOwner, NOW + 20)) is job_ended
+    assert bool(story.acts(ReadOwner, NOW + 20)) is is_read

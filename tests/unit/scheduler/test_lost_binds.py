@@ -13,7 +13,7 @@ from scheduler.model.kubernetes import PodPhase
 from scheduler.state import quarantine
 from scheduler.state.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod
-from tests.unit.scheduler.test_gangs import granted, member
+from tests.unit.scheduler.test_gangs import granted, member, where
 
 NOW = START + 60
 SETTLED = NOW + 10 + 12
@@ -299,6 +299,19 @@ def test_a_place_whose_bind_has_a_lost_answer_is_taken_whatever_the_rank_of_the_
     story.sees(lower)
     assert {each.name for each in story.acts(BindPod, NOW + 2)} == {"w-1", "w-2"}
     assert story.world.key_of_pod[lower.uid] != story.world.key_of_pod[pods[0].uid]
+
+
+def test_a_new_member_takes_no_place_to_which_a_bind_with_a_lost_answer_may_put_another_member() -> None:
+    story = Story()
+    pods = [member(number, 3) for number in (1, 2, 3)]
+    story.sees(*pods)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 2), ("x2", 1)))
+    for bind in story.acts(BindPod, NOW):
+        story.ended(bind, Outcome.UNKNOWN, at=NOW + 1)
+    story.loses(pods[0], NOW + 2)
+    story.sees(member(9, 3, created=NOW + 2))
+    assert where(story.acts(BindPod, NOW + 3)) == {"w-2": "x1", "w-3": "x2", "w-9": "x1"}
 
 
 def test_a_gang_is_asked_for_again_after_one_of_lower_rank_came_amid_its_binds() -> None:

@@ -30,6 +30,8 @@ from scheduler.explain import explain, key_of
 from scheduler.model.kubernetes import PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Job
 from scheduler.rules import reconcile_nodes as reconcile
+from scheduler.rules.guard import visit
+from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, node, pod
@@ -242,6 +244,20 @@ def test_a_plan_shows_which_objects_leave_quarantine_and_which_nodes_need_no_oth
     node_mended()
     lifted = story.plan(NOW + 2 * AGAIN_S).lifted
     assert set(lifted) == {(ObjectKind.WORKLOAD, key(BAD)), (ObjectKind.NODE, "x1")}
+
+
+def test_a_workload_whose_rule_did_not_run_yet_stays_in_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison of its pods with others takes several passes."""
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
+    story = Story(guarded=True)
+    story.sees(BAD)
+    story.decides(NOW)
+    [workload] = story.world.workloads.values()
+    this_pass = Pass(story.world, NOW + AGAIN_S)
+    visit(workload, this_pass, lambda *_: False)
+    assert this_pass.plan().lifted == ()
+    visit(workload, this_pass, lambda *_: True)
+    assert this_pass.plan().lifted == ((ObjectKind.WORKLOAD, key(BAD)),)
 
 
 def test_the_nudge_does_not_wait_for_a_job_in_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.actions import Action, CancelJob, ReadJob
+from scheduler.actions import Action, BindPod, CancelJob, ReadJob
+from scheduler.decide import decide
 from scheduler.events import OutageBegan, Side
 from scheduler.model.clocks import EXACT_S
+from scheduler.model.slurm import JobSpec
 from scheduler.rules.decision import Decision
 from scheduler.rules.identity import (
     cancel,
@@ -182,6 +184,19 @@ def test_a_waiting_twin_of_another_user_is_ended_because_singleton_does_not_hold
     assert [each.job_id for each in actions(found)] == [18] * ends
     in_flight(workload, twin)
     assert cancel_twins_of_others(workload, keep, Pass(story.world, NOW)) is None
+
+
+@pytest.mark.parametrize("has_twin", [True, False])
+def test_a_pod_is_bound_after_the_waiting_twin_of_another_user_was_ended(
+    story: Story, workload: Workload, has_twin: bool
+) -> None:
+    keep = known(story, 17, grant=grant(17), read_began=NOW, asked_for=frozenset({TRAIN.uid}))
+    keep.spec = JobSpec(keep.name, "alice", 1, 100)
+    if has_twin:
+        known(story, 18, "PENDING", user="bob")
+    story.world.refresh(workload)
+    acts = [each for each in decide(story.world, NOW).actions if isinstance(each, BindPod | CancelJob)]
+    assert [(type(each), each.job_id) for each in acts] == [(CancelJob, 18) if has_twin else (BindPod, 17)]
 
 
 # --- the job of pods that are gone --------------------------------------------------------------------------------------

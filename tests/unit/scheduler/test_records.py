@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from scheduler.actions import CancelJob, ReadJob, RecordEnd
-from scheduler.model.kubernetes import OwnerRef, Pod, PodPhase
+from scheduler import names
+from scheduler.actions import BindPod, CancelJob, ReadJob, RecordEnd
+from scheduler.model.kubernetes import Condition, OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Job
-from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, pod
-from tests.unit.scheduler.test_gangs import again, member, ring, runs, runs_again
+from scheduler.rules.done import UNREAD_S
+from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, pod
+from tests.unit.scheduler.test_gangs import again, asks, member, ring, runs, runs_again
 from tests.unit.scheduler.test_stages import FIRST
 
 NOW = START + 10
@@ -24,22 +26,31 @@ ENDED: Any = {"phase": PodPhase.FAILED, "exit_code": 1, "end_reason": "Error"}
 
 
 @pytest.mark.parametrize(
-    ("accounting", "node_of_pod", "at", "is_read"),
+    ("accounting", "is_listed", "at", "is_read"),
     [
-        (True, "x1", QUIET_UNTIL, True),
-        (True, "x1", QUIET_UNTIL - 1, False),
-        (False, "x1", QUIET_UNTIL, False),
-        (True, "", QUIET_UNTIL, False),
+        (True, True, QUIET_UNTIL, True),
+        (True, True, QUIET_UNTIL - 1, False),
+        (False, True, QUIET_UNTIL, False),
+        (True, False, QUIET_UNTIL, False),
     ],
-    ids=["unknown", "other reads are more urgent after a start", "nothing is recorded", "the pod never ran"],
+    ids=["unknown", "other reads are more urgent after a start", "nothing is recorded", "Slurm does not list the job"],
 )
 def test_an_ended_job_that_an_ended_pod_names_is_read_because_its_end_may_not_be_recorded(
-    accounting: bool, node_of_pod: str, at: float, is_read: bool
+    accounting: bool, is_listed: bool, at: float, is_read: bool
 ) -> None:
     story = Story(replace(CONFIG, accounting=accounting))
-    story.polls({17: "COMPLETED"}, at=START + 1)
-    story.sees(replace(story.bound(pod(created=START - 60), 17, **ENDED), node=node_of_pod))
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.sees(story.bound(pod(created=START - 60), 17, **ENDED))
+    story.polls({17: "COMPLETED"} if is_listed else {}, at=START + 2)
     assert [each.reason for each in story.acts(ReadJob, at)] == ["is job 17, which ended, that of hpc/train?"] * is_read
+
+
+def test_the_ended_job_of_a_pod_that_never_ran_is_not_read() -> None:
+    story = Story(RECORDS)
+    story.polls({17: "CANCELLED"}, at=START + 1)
+    waited = Condition(False, names.PENDING, "… Job 17, as of …")
+    story.sees(pod(created=START - 60, scheduled=waited, **ENDED))
+    assert story.acts(ReadJob, QUIET_UNTIL) == []
 
 
 # --- the record -----------------------------------------------------------------------------------------------------
@@ -89,6 +100,44 @@ def test_the_former_job_of_a_gang_is_recorded_once_and_when_the_last_of_its_pods
     assert story.acts(RecordEnd, NOW + 26) == [], "it is being recorded"
 
 
+def test_the_former_job_of_a_gang_is_not_recorded_while_one_of_its_pods_terminates() -> None:
+    """While no bridge ran, the gang was recreated and got another job."""
+    story = Story(RECORDS)
+    before = {"created": START - 60, "says": {"size": "2"}}
+    stays = story.bound(member(0, 2, **before), 17, started=START - 50)
+    leaves = story.bound(member(1, 2, **before), 9, "x2", started=START - 60, deleting_at=NOW + 30)
+    story.polls({17: "RUNNING", 9: "CANCELLED"}, at=NOW)
+    story.sees(stays, leaves)
+    name = f"hpc/ring~{CLUSTER}.{story.world.key_of_pod[stays.uid]}"
+    for job_id, state in ((9, "CANCELLED"), (17, "RUNNING")):
+        job = replace(job_of(stays, job_id, state, submitted=START - 70), name=name)
+        story.reads(job, at=NOW, granted=grant(17) if job_id == 17 else None)
+    assert story.acts(RecordEnd, NOW + 5) == []
+    story.loses(replace(leaves, **ENDED), NOW + 10)
+    [record] = story.acts(RecordEnd, NOW + 10)
+    assert (record.job_id, record.comment) == (9, "hpc/w-1: Deleted")
+    story.ended(record, at=NOW + 11)
+    assert story.acts(RecordEnd, NOW + 11) == [], "once"
+
+
+def test_the_job_for_which_a_pod_waited_first_is_not_recorded_although_the_pod_does_not_show_which_job_it_runs_for() -> (
+    None
+):
+    """An admin cancelled the first one; another client removed the id of the second one from the pod."""
+    story = Story(RECORDS)
+    story.queues(pod(), 17, at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    story.reads(job_of(pod(), 17, "CANCELLED", submitted=NOW), at=NOW + 1)
+    at = NOW + 30
+    asked = asks(story, at)
+    story.ended(asked, at=at, job_id=18, grant=grant(18))
+    [bind] = story.acts(BindPod, at)
+    story.ended(bind, at=at)
+    story.sees(replace(story.bound(pod(), 18), annotations={}))
+    story.polls({18: "RUNNING"}, at=at + 1)
+    assert story.acts(RecordEnd, at + 1) == []
+
+
 # --- when the job ends ----------------------------------------------------------------------------------------------
 
 
@@ -108,6 +157,8 @@ def test_a_job_without_pods_is_kept_after_a_start_while_a_job_set_is_unread(wait
     story.reads(job_of(pod(), 17, submitted=START - 50), at=NOW + 20, granted=grant(17))
     story.sees(waits)
     assert [each.job_id for each in story.acts(CancelJob, NOW + 20)] == [17] * ends
+    if not ends:
+        assert [each.job_id for each in story.acts(CancelJob, START + UNREAD_S)] == [17], "it was to be read by now"
 
 
 @pytest.mark.parametrize("deleted", [False, True])

@@ -6,13 +6,16 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, SetPodCondition, SubmitJob, UpdateJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, SetPodCondition, SubmitJob, UpdateJob
 from scheduler.events import NodeDeleted, NodeSeen, PodDeleted, PodSeen, Scope, SlurmNodesPolled
 from scheduler.explain import explain
-from scheduler.model.kubernetes import Container, Pod
-from scheduler.model.slurm import Grant, GrantedNode, Partition
-from tests.builders import MIB, START, Story, grant, job_of, key_of, node, pod, slurm_node
+from scheduler.model.kubernetes import Container, Pod, PodPhase
+from scheduler.model.slurm import Grant, GrantedNode, Job, Partition
+from scheduler.place.fit import EXTRA_WAIT_S
+from tests.builders import KUBE_SYSTEM, MIB, START, Story, grant, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 20
 NODES = ("x1", "x2", "x3", "x4")
@@ -237,6 +240,18 @@ def test_a_pod_that_another_client_bound_keeps_its_node_from_useless_grants() ->
     assert asked.spec.excluded_nodes == ""
 
 
+def test_a_node_is_kept_from_useless_grants_by_a_pod_that_did_not_end_in_its_grace() -> None:
+    story = Story()
+    claimed = replace(OTHER, namespace="hpc", scheduler_name=names.SCHEDULER_NAME)
+    story.sees(claimed)
+    granted(story, BIG, grant(17, cpus=40))
+    [cancel] = story.acts(CancelJob, NOW)
+    story.ended(cancel, at=NOW)
+    story.sees(replace(claimed, deleting_at=NOW + 60 - EXTRA_WAIT_S))
+    [asked] = story.acts(AllocateNow, NOW + 60)
+    assert asked.spec.excluded_nodes == "x1", "a bind would wait for it no longer"
+
+
 def fills_x1(story: Story, cpu: int) -> None:
     """OTHER leaves, a pod with a job takes `cpu` millicores of x1, and allocations at once are allowed again."""
     story.sees(PodDeleted(Scope.OTHERS, OTHER, NOW + 20))
@@ -251,8 +266,52 @@ def test_a_job_waits_in_slurms_queue_for_a_node_that_only_pods_with_jobs_fill() 
     story = Story()
     queues_elsewhere(story)
     fills_x1(story, 60_000)
-    [(_, without)] = updates(story, NOW + 25, NOW + 1000)
-    assert without == ""
+    [(at, without)] = updates(story, NOW + 25, NOW + 1000)
+    assert (at <= NOW + 65, without) == (True, "")
+
+
+def test_a_job_waits_in_slurms_queue_for_a_node_that_a_pod_of_another_bridge_fills() -> None:
+    story = Story()
+    theirs = pod("theirs", cpu=60_000, node="x1", scheduler_name="second-bridge", says={"job-id": "30"})
+    cluster = names.cluster_id(KUBE_SYSTEM.uid, "second-bridge")
+    job = Job(30, f"hpc/theirs~{cluster}.{key_of(theirs)}", "alice", frozenset({"RUNNING"}))
+    story.sees(PodSeen(Scope.OTHERS, theirs))
+    story.polls({30: "RUNNING"}, at=NOW)
+    for number in range(2):  # as a job that Slurm lists, and as the job that the pod names
+        reads = story.acts(ReadJob, NOW + number)
+        story.reads(job, at=NOW + number)
+        for read in reads:
+            story.ended(read, at=NOW + number)
+        story.polls({30: "RUNNING"}, at=NOW + number)
+    granted(story, BIG, grant(17, cpus=40), NOW + 2)
+    [cancel] = story.acts(CancelJob, NOW + 2)
+    story.ended(cancel, at=NOW + 2)
+    [asked] = story.acts(AllocateNow, NOW + 62)
+    assert asked.spec.excluded_nodes == ""
+
+
+@pytest.mark.parametrize("is_stray", [True, False], ids=["another client bound it", "its job has ended"])
+def test_a_job_does_not_wait_for_a_node_that_a_pod_of_the_bridge_fills_for_which_slurm_holds_nothing(
+    is_stray: bool,
+) -> None:
+    story = Story()
+    if is_stray:
+        story.sees(*ring(2))
+        [asked] = story.acts(AllocateNow, NOW - 5)
+        story.ended(asked, at=NOW - 5, job_id=16, grant=Grant(16, (GrantedNode("x1", 60, 200),)))
+        first, second = story.acts(BindPod, NOW - 5)
+        ours, stray = (story.world.workloads[bind.key].pods[bind.uid] for bind in (first, second))
+        story.ended(first, at=NOW - 5)
+        story.sees(story.bound(ours, 16), replace(stray, node="x1", phase=PodPhase.RUNNING))
+        story.ended(second, Outcome.REFUSED, at=NOW - 5, number=409)
+    else:
+        story.runs(pod("ours", cpu=60_000), 16, at=NOW - 5)
+    granted(story, BIG, grant(17, cpus=40))
+    [cancel] = story.acts(CancelJob, NOW)
+    story.ended(cancel, at=NOW)
+    story.polls({16: "RUNNING" if is_stray else "CANCELLED"}, at=NOW + 1)
+    [asked] = story.acts(AllocateNow, NOW + 60)
+    assert asked.spec.excluded_nodes == "x1"
 
 
 def test_a_job_waits_in_slurms_queue_for_a_node_beside_a_pod_that_leaves_room_enough() -> None:
@@ -312,6 +371,36 @@ def test_slurm_believes_that_a_node_is_larger_than_it_is() -> None:
     story.runs(pod("ours", cpu=60_000), 16, at=NOW - 5)
     times = in_vain(story, [BIG], grant(17, cpus=40), 3600)
     assert (times[0], len(times)) == (0, 6), times
+
+
+def useless_twice(story: Story) -> Pod:
+    """Two pods fill x1, which Slurm grants BIG in vain at NOW and 80 s later.  Returns the larger one of the two."""
+    story.runs(pod("beside", cpu=24_000), 15, at=NOW - 5)
+    shown = story.runs(pod("ours", cpu=36_000), 16, at=NOW - 4)
+    assert in_vain(story, [BIG], grant(17, cpus=40), 100) == [0, 80]
+    return shown
+
+
+def test_a_node_whose_grants_were_useless_is_asked_for_again_once_it_has_room_for_just_this_pod() -> None:
+    """While it is full, it is asked for ever more seldom."""
+    story = Story()
+    story.loses(replace(useless_twice(story), phase=PodPhase.SUCCEEDED), NOW + 100)
+    [asked] = story.acts(AllocateNow, NOW + 140)
+    assert asked.spec.excluded_nodes == ""
+
+
+def test_a_node_whose_grants_were_useless_is_asked_for_again_when_it_comes_back_to_kubernetes() -> None:
+    story = Story()
+    useless_twice(story)
+    story.sees(NodeDeleted("x1"))
+    [asked] = story.acts(AllocateNow, NOW + 140)
+    story.ended(asked, Outcome.REFUSED, at=NOW + 140, number=2013)
+    [queued] = story.acts(SubmitJob, NOW + 140)
+    assert queued.spec.excluded_nodes == "x1"
+    story.ended(queued, at=NOW + 140, job_id=18)
+    story.polls({18: "PENDING"}, at=NOW + 141)
+    story.sees(NodeSeen(node("x1")))
+    assert [without for _, without in updates(story, NOW + 145, NOW + 195)] == [""]
 
 
 def test_a_gang_asks_again_for_a_node_that_is_empty_but_takes_only_some_of_its_pods() -> None:
@@ -416,14 +505,17 @@ def test_a_pod_that_is_refused_now_gives_its_grant_back() -> None:
     assert cancel.reason.startswith('released: The account "teamx" is not allowed')
 
 
-def test_a_pod_on_another_node_than_its_grant_ends_that_job() -> None:
+@pytest.mark.parametrize(
+    ("nodes", "on"), [(("x1", "x2"), "x2"), (("x1",), "x9")], ids=["known", "Kubernetes does not have that node"]
+)
+def test_a_pod_on_another_node_than_its_grant_ends_that_job(nodes: tuple[str, ...], on: str) -> None:
     """Somebody bound it by hand, or by another process's grant: V2 holds for what we give."""
-    story = Story()
+    story = Story(nodes=[node(name) for name in nodes])
     shown = story.runs(pod("train"), 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)
-    story.sees(replace(shown, node="x2"))
+    story.sees(replace(shown, node=on))
     [cancel] = story.acts(CancelJob, NOW + 2)
-    assert cancel.reason == "hpc/train is on node x2, which job 17 does not hold"
+    assert cancel.reason == f"hpc/train is on node {on}, which job 17 does not hold"
     assert cancel.key == key_of(shown)
 
 

@@ -171,14 +171,21 @@ def test_a_timeout_that_came_all_the_same_counts_as_one() -> None:
     assert end == FailByDeadline(key_of(OWNED), OWNED.uid, "hpc", "job-pod", why, counts=True)
 
 
-def test_a_pod_that_kubelet_is_ending_when_the_timeout_comes_is_left_to_it() -> None:
+@pytest.mark.parametrize(
+    ("grace_s", "waits_s", "kind"),
+    [(30, 60, FailByDeadline), (300, 330, FailByDeadline), (3600, 330, DeletePod)],
+    ids=["its grace, and 30 s", "the longest grace that counts", "a longer grace, which only a deletion can shorten"],
+)
+def test_a_pod_that_kubelet_is_ending_when_the_timeout_comes_is_left_to_it_for_as_long_as_its_grace_counts(
+    grace_s: int, waits_s: int, kind: type[Action]
+) -> None:
     story = Story(ALONE)
-    shown = runs(story, TRAIN)
+    shown = runs(story, replace(TRAIN, grace_s=grace_s))
     story.sees(replace(shown, set_deadline_s=3590))
     story.polls({17: "TIMEOUT"}, at=ENDS + 5)
     assert looks_and_learns(story, shown, "TIMEOUT", at=ENDS + 5) == []
-    assert not story.acts(FailByDeadline, ENDS - 10 + 59)
-    assert story.acts(FailByDeadline, ENDS - 10 + 60), "30 s of grace, and 30"
+    assert story.decides(ENDS - 10 + waits_s - 1) == []
+    assert [type(each) for each in story.decides(ENDS - 10 + waits_s)] == [kind]
 
 
 def test_a_pod_is_warned_once_for_each_end_of_its_job() -> None:
@@ -356,6 +363,16 @@ def test_a_preemption_is_reported_at_once_and_what_is_left_is_the_grace(what: Po
     assert end.reason == "Slurm preempts job 17: 58 s are left, until 00:18:49 UTC"
     assert getattr(end, "grace_s", 58) == 58
     assert not getattr(end, "counts", False)
+
+
+def test_a_pod_that_outlives_the_longest_grace_that_counts_has_the_time_that_its_preemption_leaves() -> None:
+    story = Story(ALONE)
+    shown = runs(story, replace(TRAIN, grace_s=3600))
+    story.polls({17: "RUNNING SIGNALING"}, at=NOW + 50)
+    signals = {"preempted": NOW + 49, "ends": NOW + 1000}
+    [end] = looks_and_learns(story, shown, "RUNNING", "SIGNALING", at=NOW + 51, **signals)
+    story.ended(end, at=NOW + 51)
+    assert [type(each) for each in story.decides(NOW + 51 + 330)] == [FailByDeadline], "kubelet is asked once more"
 
 
 def test_a_preemption_near_the_end_of_its_time_is_reported_at_once_too() -> None:

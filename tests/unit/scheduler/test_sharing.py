@@ -304,6 +304,18 @@ def test_affinity_to_one_node_that_holds_too_few_pods_is_named() -> None:
     )
 
 
+def test_affinity_within_one_shape_to_a_node_that_holds_too_few_pods_is_named_although_the_gang_may_have_few_nodes() -> (
+    None
+):
+    """A larger number of nodes would not help."""
+    two_nodes = {names.PREFIX + names.MAX_NODES: "2"}
+    launcher, *workers = [replace(each, annotations=each.annotations | two_nodes) for each in led()]
+    close = [replace(each, affinity=of_role("worker"), **wanting(cpu=40000)) for each in workers]
+    assert refused(Story(nodes=[node(name) for name in ("x1", "x2", "x3")]), [launcher, *close]).startswith(
+        "The required pod affinity wants these pods on one node. Slurm's partition has no room for 2 such pods on 1 of"
+    )
+
+
 def test_min_nodes_that_affinity_makes_impossible_is_refused() -> None:
     """The annotation was ignored: all pods were asked for on one node."""
     pods = [
