@@ -200,7 +200,7 @@ def workloads_that_lost(world: World, hinted: Placeholder, read: Job) -> list[Wo
 
 
 def _came_later(world: World, workload: Workload, job_id: int, submitted: float) -> bool:
-    running = [pod for pod in workload.unfinished if workload.node_of(pod) and pod.started is not None]
+    running = [pod for pod in workload.unfinished if pod.started is not None]
     naming = [pod for pod in running if shown_id(pod) == job_id] or running
     return bool(naming) and not any(may_be_its_job(world, pod, submitted) for pod in naming)
 

@@ -1365,6 +1365,14 @@ def test_a_pod_whose_label_is_edited_while_its_gang_gathers_says_that_it_stays_i
     }
 
 
+def test_a_pod_whose_label_is_edited_after_it_ended_does_not_have_to_be_recreated() -> None:
+    story = Story()
+    failed = replace(member(0, 2), node="x1", phase=PodPhase.FAILED)
+    story.sees(failed, member(1, 2), replace(failed, labels={names.PREFIX + "gang": "other"}))
+    [shown] = story.acts(SetPodCondition, NOW + 10)
+    assert shown.message.startswith("1 of 2 pods of gang ring are here in namespace hpc.")
+
+
 @pytest.mark.parametrize(
     ("before", "after", "shows"),
     [

@@ -738,6 +738,17 @@ def test_a_waiting_surplus_pod_does_not_join_its_gang_by_an_annotation() -> None
     assert gang_of(story, waits) is not gang
 
 
+def test_a_surplus_pod_whose_own_job_waits_does_not_take_a_free_place_at_once_by_an_annotation() -> None:
+    story, waits = with_one_more(), one(2, 2)
+    alone, gang = gang_of(story, waits), gang_of(story, one(1, 2))
+    story.world.placeholders[17] = Placeholder(17, alone.key, "alice", frozenset({"PENDING"}), NOW)
+    alone.jobs.add(17)
+    story.loses(one(0, 2), NOW)
+    trace = names.traceparent(CLUSTER, gang.key)
+    story.sees(replace(waits, annotations={**waits.annotations, names.TRACEPARENT: trace}))
+    assert gang_of(story, waits) is alone
+
+
 def test_a_surplus_pod_that_was_bound_by_itself_is_no_surplus_of_itself() -> None:
     story, waits = with_one_more(), one(2, 2)
     story.sees(replace(waits, node="x1", annotations={**waits.annotations, **OF_A_BIND, names.JOB_ID: "17"}))

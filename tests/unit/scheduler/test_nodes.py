@@ -23,8 +23,12 @@ from scheduler.actions import (
     UnmarkNode,
     is_as_found,
 )
+from scheduler.apply.events import new_world
 from scheduler.decide import visit_nodes
 from scheduler.events import (
+    Event,
+    JobsPolled,
+    NamespacesListed,
     NodeDeleted,
     NodeSeen,
     NodesListed,
@@ -32,6 +36,7 @@ from scheduler.events import (
     OutageEnded,
     Planned,
     PodSeen,
+    PodsListed,
     Scope,
     Side,
     SlurmNodesPolled,
@@ -45,7 +50,7 @@ from scheduler.nodes.registration import ExternalNodes
 from scheduler.rules.reconcile_nodes import CORDONED, NOT_READY
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.tuning import Config
-from tests.builders import CLUSTER, CONFIG, START, Story, node, pod
+from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, START, Story, node, pod
 
 MARK = names.node_mark(CLUSTER)
 LABEL = {names.EXTERNAL_NODE_LABEL: "true"}
@@ -833,6 +838,24 @@ def test_nodes_of_slurm_that_are_polled_before_kubernetes_was_listed_are_compare
     assert story.world.node_state.silent == {}
     story.sees(NodesListed((labelled(),)), SlurmNodesPolled((silent,), PARTITIONS, NOW + 30))
     assert story.world.node_state.silent == {"x1": NOW + 30}
+
+
+def test_nodes_of_slurm_that_are_polled_before_the_namespaces_were_listed_are_known_by_their_mark_then() -> None:
+    """The mark is made from the UID of a namespace.  The next poll of nodes comes half a minute later."""
+    world = new_world(CONFIG, started=START)
+    events: tuple[Event, ...] = (
+        NodesListed((labelled(unschedulable=True),)),
+        SlurmNodesPolled((in_slurm(),), PARTITIONS, START),
+        NamespacesListed((KUBE_SYSTEM,)),
+        PodsListed(Scope.OURS, (), START),
+        PodsListed(Scope.OTHERS, (), START),
+        JobsPolled(START, START, {}),
+    )
+    for event in events:
+        world.apply(event)
+    this_pass = Pass(world, NOW)
+    visit_nodes(this_pass, everything=False)
+    assert list(this_pass.plan().actions) == [ChangeNode("x1", DRAIN, CORDONED, in_slurm())]
 
 
 def test_the_refusal_of_a_node_is_forgotten_with_the_node() -> None:

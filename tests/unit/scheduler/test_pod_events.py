@@ -26,7 +26,7 @@ from scheduler.model.kubernetes import Condition, Namespace, Pod, PodPhase
 from scheduler.policy.rules import Policy, Rule, Tenant
 from scheduler.state.phase import Phase
 from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, OF_A_BIND, START, Story, grant, job_of, key_of, pod
-from tests.unit.scheduler.test_gangs import ring
+from tests.unit.scheduler.test_gangs import granted, ring
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -202,6 +202,18 @@ def test_the_story_of_a_gang_names_the_pod_that_came_to_a_node() -> None:
         "pod hpc/w-1 created",
         "w-1 is on node x1",
     ]
+
+
+def test_the_story_of_a_gang_that_the_bridge_binds_has_the_creation_of_each_pod_once() -> None:
+    story = Story()
+    story.sees(*ring(2))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    for each, bind in zip(ring(2), story.acts(BindPod, NOW), strict=True):
+        story.sees(replace(each, node=bind.node, annotations={**each.annotations, **bind.annotations}))
+    [key] = {story.world.key_of_pod[each.uid] for each in ring(2)}
+    events = [entry for _, entry in story.world.workloads[key].story if entry.endswith((" created", "is on node x1"))]
+    assert events == ["pod hpc/w-0 created", "pod hpc/w-1 created", "w-0 is on node x1", "w-1 is on node x1"]
 
 
 def test_a_late_event_without_the_node_does_not_undo_a_bind_that_was_answered() -> None:

@@ -514,6 +514,19 @@ def test_a_workload_that_follows_a_job_has_not_lost_it_whenever_that_job_was_sub
     assert [each.key for each in found] == ([] if follows else [key])
 
 
+@pytest.mark.parametrize(("before_s", "is_its"), [(3.0, True), (3.1, False)])
+def test_a_job_that_was_submitted_before_the_pod_existed_is_not_its_job(before_s: float, is_its: bool) -> None:
+    """The times of both clusters are known to within three seconds."""
+    story = Story(pods=(shown := replace(TRAIN, node="x1", created=START - 600),))
+    for clock in story.world.clocks.values():
+        clock.is_known = True
+    key = key_of(shown)
+    hinted = story.world.placeholders[17] = placeholder(17, None, hinted_by={key})
+    story.world.workloads[key].jobs.add(17)
+    found = workloads_that_lost(story.world, hinted, replace(NATIVE, submitted=START - 600 - before_s))
+    assert [each.key for each in found] == ([] if is_its else [key])
+
+
 @pytest.mark.parametrize(("apart_s", "continued"), [(10.0, True), (10.1, False)])
 def test_two_lists_show_that_slurmctld_kept_its_state_only_if_they_are_at_most_ten_seconds_apart(
     apart_s: float, continued: bool

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, ReadOwner, SubmitJob
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    Outcome,
+    ReadJob,
+    ReadOwner,
+    SetPodCondition,
+    SubmitJob,
+)
 from scheduler.apply import settling
 from scheduler.decide import decide
 from scheduler.events import OwnerRead
@@ -108,6 +118,16 @@ def test_pods_that_came_before_their_job_set_was_read_go_to_the_gangs_of_their_s
         "dataset-initializer": {each.name for each in FIRST},
         "node": {each.name for each in NODES},
     }
+
+
+def test_pods_of_a_job_set_that_gets_stages_later_do_not_say_that_their_labels_were_edited() -> None:
+    story = Story()
+    story.sees(*FIRST)
+    read(story, Owner(SET, members=5))
+    story.sees(OwnerRead(SET, TRAIN, NOW + 1, "hpc"), replace(FIRST[0], annotations={"example.com/note": "new"}))
+    told = {each.message for each in story.acts(SetPodCondition, NOW + 10)}
+    assert told
+    assert not [message for message in told if "were edited" in message]
 
 
 def test_members_of_one_stage_wait_for_each_other_and_say_so() -> None:
