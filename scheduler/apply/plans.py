@@ -167,7 +167,7 @@ def _submission_planned(world: World, action: act.AllocateNow | act.SubmitJob, a
         asked_as=world.known_tenant(members),
     )
     world.clear_refusal(workload)
-    partition = action.spec.partition or world.default_partition
+    partition = world.partition_asked(action)
     workload.asked_in = partition
     if isinstance(action, act.AllocateNow):
         if not world.immediate_in_flight[partition]:

@@ -25,7 +25,6 @@ from scheduler import names
 from scheduler.actions import ObjectKind
 from scheduler.model.cache import BoundedCache, BoundedDict
 from scheduler.model.kubernetes import Node, owner_key
-from scheduler.nodes.observed import NEVER
 from scheduler.place.affinity import AffinityIndex
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import NodeInfo
@@ -47,7 +46,7 @@ AnyWorld = TypeVar("AnyWorld", bound=Jobs)
 class InvalidIndex(AssertionError):
     """An index of the World differs from the index that follows from the facts.
 
-    index    the name of the index; if a workload or a node has the index, with its name
+    index    the name of the index; if a node has the index, with its name
     key      the key of the entry that differs; None: the index as a whole
     found, expected   the entry in the World, and the entry that follows from the facts
     """
@@ -137,7 +136,7 @@ def _key_of_pod(world: Jobs) -> dict[str, str]:
     kept = {
         uid: entry.name
         for entry in world.quarantine.values()
-        if entry.kind is ObjectKind.WORKLOAD and entry.dropped
+        if entry.kind is ObjectKind.WORKLOAD
         for uid in entry.pods
     }
     return {uid: key for key, workload in world.workloads.items() for uid in workload.pods} | kept
@@ -165,13 +164,7 @@ def _contested(world: Jobs) -> dict[str, tuple[str, ...]]:
 
 
 def _searching(world: Jobs) -> dict[str, None]:
-    kept = {key for key in world.unsettled if key in world.searching_workloads}
-    found = {
-        key
-        for key, workload in world.workloads.items()
-        if workload.job_search is not None and key not in world.unsettled
-    } | kept
-    return dict.fromkeys(found)
+    return {key: None for key, workload in world.workloads.items() if workload.job_search is not None}
 
 
 def _waits_for_ports(world: Jobs) -> dict[str, None]:
@@ -266,7 +259,7 @@ def _recounted(workload: Workload) -> Workload:
 def _compare_counts(workload: Workload) -> None:
     found, expected = workload.pod_counts, workload.recount()
     if found != expected:
-        raise InvalidIndex(f"pod_counts of {workload.readable or workload.key}", None, found, expected)
+        raise InvalidIndex("pod_counts", workload.key, found, expected)
 
 
 def _host_ports(world: Jobs) -> HostPorts:
@@ -321,9 +314,12 @@ def _pods_are_where_their_workload_has_them(world: Jobs) -> Iterator[_Difference
 
 def _jobs_and_workloads_name_each_other(world: Jobs) -> Iterator[_Difference]:
     for workload in world.workloads.values():
-        for job in (world.placeholders[job_id] for job_id in workload.jobs if job_id in world.placeholders):
-            if job.key != workload.key and workload.key not in job.hinted_by:
-                yield "hinted_by", job.id, job.hinted_by, {workload.key}
+        for job_id in workload.jobs:
+            job = world.placeholders.get(job_id)
+            if job is None:
+                yield "placeholders", job_id, _NOTHING, f"a job of {workload.key}"
+            elif job.key != workload.key and workload.key not in job.hinted_by:
+                yield "hinted_by", job_id, job.hinted_by, {workload.key}
     for job in world.placeholders.values():
         for workload in world.workloads_of(job):
             if job.id not in workload.jobs:
@@ -367,8 +363,9 @@ def _what_waits_is_indexed(world: Jobs) -> Iterator[_Difference]:
         waits = world.phase_of[key] in WAITING and key in world.affinity_workloads
         if waits != (key in world.waiting_terms):
             yield "waiting_terms", key, not waits, waits
-        if (world.phase_of[key] is Phase.GRANTED) != (key in world.granted_pods):
-            yield "granted_pods", key, key in world.granted_pods, world.phase_of[key]
+        is_granted = world.phase_of[key] is Phase.GRANTED
+        if is_granted != (key in world.granted_pods):
+            yield "granted_pods", key, not is_granted, is_granted
 
 
 def _rounds_of_reads(world: Jobs) -> Iterator[_Difference]:
@@ -402,7 +399,7 @@ def _actions_of_workloads_are_in_flight(world: Jobs) -> Iterator[_Difference]:
     for workload in world.workloads.values():
         for entry in (workload.in_flight, *workload.pods_in_flight.values()):
             if entry is not None and entry.until is None and not world.is_under_way(entry.action):
-                yield f"in_flight of {workload.readable or workload.key}", None, entry.action, "an action in flight"
+                yield "in_flight", workload.key, entry.action, "an action in flight"
     in_flight = world.in_flight.values()
     for job_id in world.reading - {action.job_id for action in in_flight if isinstance(action, act.ReadJob)}:
         yield "reading", job_id, "read in flight", _NOTHING
@@ -460,11 +457,10 @@ def _nodes_in_step(world: Jobs) -> Iterator[_Difference]:
     for name in named.keys() | state.named.keys():
         if named.get(name) != state.named.get(name):
             yield "node_state.named", name, state.named.get(name), named.get(name)
-    if world.is_cluster_known and world.slurm_nodes is not None and state.polled != NEVER:
-        mark = names.node_mark(world.cluster)
-        ours = {name for name, node in world.slurm_nodes.items() if mark in node.features}
-        for name in ours ^ state.ours:
-            yield "node_state.ours", name, name in state.ours, name in ours
+    mark = names.node_mark(world.cluster)
+    ours = {name for name, node in (world.slurm_nodes or {}).items() if mark in node.features}
+    for name in ours ^ state.ours:
+        yield "node_state.ours", name, name in state.ours, name in ours
 
 
 CHECKS: tuple[Callable[[Jobs], Iterator[_Difference]], ...] = (

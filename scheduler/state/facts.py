@@ -54,9 +54,9 @@ class Facts(Tables):
         return labelled or namespace in self.config.managed_namespaces
 
     def known_tenant(self, pods: Sequence[Pod]) -> KnownTenant | None:
-        """The tenant of these pods; None: a pod has no tenant, the tenants differ, or a pod's namespace is not managed."""
-        tenants = [self.tenant_of(pod) for pod in pods if self.manages(pod.namespace)]
-        first = tenants[0] if len(tenants) == len(pods) > 0 else None
+        """The tenant of these pods, whose namespace is managed; None: a pod has no tenant, or the tenants differ."""
+        tenants = [self.tenant_of(pod) for pod in pods]
+        first = tenants[0] if tenants else None
         if not isinstance(first, Tenant) or any(tenant is not first for tenant in tenants):
             return None
         return KnownTenant(first, self.identity_changes)
@@ -145,7 +145,7 @@ class Facts(Tables):
 
     def jobs_of(self, workload: Workload) -> list[Placeholder]:
         """The placeholders that are or may be this workload's, and last its lost job."""
-        candidates = [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]
+        candidates = [self.placeholders[job_id] for job_id in workload.jobs]
         return candidates if workload.lost_job is None else [*candidates, workload.lost_job]
 
     def claimed_job(self, workload: Workload) -> Placeholder | None:
@@ -183,13 +183,16 @@ class Facts(Tables):
         return tuple(chain), None
 
     def size_source_of(self, workload: Workload) -> Owner | None:
-        """The object that defines the size of the workload's group; None: it was not read, or does not exist (W2)."""
+        """The object that defines the size of the workload's group; None: it was not read, or does not exist (W2).
+
+        The workload has pods.
+        """
         group = workload.group
-        if group is None or not workload.pods:
+        if group is None:
             return None
         if group.size_source is not None:
             return self.owners.get(owner_key(workload.pod.namespace, group.size_source))
-        return self.owner_of_kind(next(iter(workload.pods.values())), group.size_source_kind)
+        return self.owner_of_kind(workload.pod, group.size_source_kind)
 
     def owner_of_kind(self, pod: Pod, kind: str) -> Owner | None:
         """The nearest controller of the pod that is of that kind; None: there is none, or it was not read."""

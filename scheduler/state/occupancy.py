@@ -26,9 +26,6 @@ class Occupancy(Facts):
 
     def assume(self, pod: Pod, node: str) -> None:
         """Note that a bind is planned: the pod counts on the node, so that no other pod gets the same room (V5)."""
-        before = self.assumed.get(pod.uid, node)
-        if before != node:
-            self.remove_from_node(before, pod.uid)
         self.assumed[pod.uid] = node
         self.put_on_node(pod, node)
 
@@ -70,17 +67,9 @@ class Occupancy(Facts):
 
     def rebuild_node_info(self, without: str) -> None:
         """Recount all pods on nodes, except the pod *without*: an exception may have left its counts half-written."""
-        node = self.assumed.pop(without, "")
+        self.assumed.pop(without, None)
         self.unanswered_binds.pop(without, None)
-        for name in {
-            node,
-            self.node_of.get(without, ""),
-            *(name for name, there in self.node_info.items() if without in there.pods),
-        }:
-            if (there := self.node_info.get(name)) is not None:
-                self.node_info[name] = there.without(without)
-                if not self.node_info[name].pods:
-                    del self.node_info[name]
+        self.node_info = {name: there.without(without) for name, there in self.node_info.items()}
         self.affinity_index = AffinityIndex(self.node_info, self.affinity_index.effort)
         self.host_ports = HostPorts(self.host_ports.effort)
         self.node_of = {uid: name for name, there in self.node_info.items() for uid in there.pods}
@@ -169,7 +158,7 @@ class Occupancy(Facts):
         """These pods of one workload, which are placed together.  more: how many pods like the last of them will come"""
         on_nodes = tuple((pod, node) for pod in pods if (node := self.node_of.get(pod.uid)))
         together = [*pods, *(pods[-1:] if more else ())]
-        terms = dict.fromkeys(term for pod in pods for term in pod.affinity) if len(together) > 1 else ()
+        terms = dict.fromkeys(term for pod in pods for term in pod.affinity)
         return OwnPods(key, on_nodes, selected_by(terms, together) if terms else {})
 
     def closed_to(self, pod: Pod, own_pods: OwnPods, *, with_granted: bool = False) -> frozenset[str]:
@@ -194,7 +183,6 @@ class Occupancy(Facts):
 
         most   make about so many comparisons now
         """
-        with_granted = with_granted and bool(self.affinity_workloads)
         if with_granted:
             self.affinity_index.set_granted(self.granted_unbound())
         pods = [pod for pod in workload.pods.values() if not beyond_limits(pod)]  # others are refused anyway
@@ -214,7 +202,7 @@ class Occupancy(Facts):
             granted = job.grant.everywhere if job is not None and job.grant is not None else ()
             nodes = frozenset(self.by_slurm_name[node.name] for node in granted if node.name in self.by_slurm_name)
             unbound = [pod for pod in workload.members if not workload.node_of(pod)]
-            if nodes and (kinds := distinct_to_affinity(unbound)):
+            if kinds := distinct_to_affinity(unbound):
                 yield GrantedPods(key, {pod.uid: pod for pod in kinds}, nodes)
 
     def grant_changed(self, workload: Workload) -> None:

@@ -170,4 +170,4 @@ class Placeholder:
 
     def has_proven_end(self, absent_s: float) -> bool:
         """True if the end of the job is proven (`end_proven`), or if the job is lost."""
-        return (self.ended and self.end_proven) or self.is_lost(absent_s)
+        return self.end_proven or self.is_lost(absent_s)

@@ -49,9 +49,7 @@ class Quotas:
         return None if isinstance(found, Refusal) else found
 
     def quota(self, workload: Workload) -> str | None:
-        """The quota in which the workload counts as a job; None: its rule has no `max_jobs`."""
-        if (quota := self._counted.get(workload.key)) is not None:
-            return quota
+        """The quota in which a job of the workload would count now; None: its rule has no `max_jobs`."""
         tenant = self.tenant(workload)
         if tenant is None or tenant.max_jobs is None:
             return None

@@ -150,6 +150,14 @@ def _forgets_who_has_affinities(world: World) -> None:
     world.affinity_workloads.discard(key_of(RUNNING))
 
 
+def _does_not_note_an_affinity(world: World) -> None:
+    world.workloads[key_of(QUEUED)].pods[QUEUED.uid] = replace(QUEUED, affinity=APART)
+
+
+def _has_a_job_without_a_record(world: World) -> None:
+    world.workloads[key_of(QUEUED)].jobs.add(99)
+
+
 def _forgets_the_terms_of_a_waiting_pod(world: World) -> None:
     world.waiting_terms.drop(key_of(WAITING))
 
@@ -245,6 +253,12 @@ def _calls_another_clusters_node_its_own(world: World) -> None:
     world.node_state.ours.add("x9")
 
 
+def _does_not_note_a_node_that_it_registered(world: World) -> None:
+    assert world.slurm_nodes is not None
+    marked = replace(world.slurm_nodes["x1"], features=(names.node_mark(world.cluster),))
+    world.slurm_nodes = {**world.slurm_nodes, "x1": marked}
+
+
 @pytest.mark.parametrize(
     ("sabotage", "index"),
     [
@@ -257,7 +271,7 @@ def _calls_another_clusters_node_its_own(world: World) -> None:
         (_forgets_an_anti_affinity, "affinity_index"),
         (_counts_one_job_too_many, "queued_in"),
         (_lets_a_job_leave_the_queue, "waiting_order"),
-        (_counts_a_member_twice, "pod_counts of hpc/queued"),
+        (_counts_a_member_twice, "pod_counts"),
         (_misses_a_job, "expected"),
         (_counts_an_action_that_ended, "under_way"),
         (_detaches_a_workload_from_its_job, "phase_of"),
@@ -276,12 +290,14 @@ def _calls_another_clusters_node_its_own(world: World) -> None:
         (_postpones_the_read_of_a_job_that_was_never_listed, "first_listed_at"),
         (_forgets_who_wants_a_port, "wants_ports"),
         (_forgets_who_has_affinities, "affinity_workloads"),
+        (_does_not_note_an_affinity, "affinity_workloads"),
+        (_has_a_job_without_a_record, "placeholders"),
         (_forgets_the_terms_of_a_waiting_pod, "waiting_terms"),
         (_counts_a_queued_workload_among_the_granted, "granted_pods"),
         (_reads_a_job_in_both_rounds, "detail_round"),
         (_reads_the_job_of_a_workload_that_is_gone, "running_round"),
         (_counts_a_job_of_no_workload, "quotas.jobs"),
-        (_awaits_the_end_of_an_action_that_was_not_sent, "in_flight of hpc/queued"),
+        (_awaits_the_end_of_an_action_that_was_not_sent, "in_flight"),
         (_awaits_a_read_that_was_not_sent, "reading"),
         (_awaits_owners_that_were_not_asked_for, "reading_refs"),
         (_awaits_limits_that_were_not_asked_for, "reading_limits"),
@@ -297,6 +313,7 @@ def _calls_another_clusters_node_its_own(world: World) -> None:
         (_does_not_note_that_a_job_is_absent, "absent"),
         (_expects_a_bind_that_no_grant_allows, "granted_unbound_pods"),
         (_calls_another_clusters_node_its_own, "node_state.ours"),
+        (_does_not_note_a_node_that_it_registered, "node_state.ours"),
     ],
 )
 def test_an_index_that_differs_from_the_facts_is_found(
@@ -321,6 +338,18 @@ def test_a_workload_that_slurm_refused_counts_in_its_partition_again_once_the_po
     assert story.world.queued_in["main"] == 0
     story.sees(PolicyChanged(CONFIG.policy, START + 2))
     assert story.world.queued_in["main"] == 1
+    story.world.validate()
+
+
+def test_what_a_large_gang_waits_for_is_indexed_when_its_members_are_determined() -> None:
+    """One pod of many is another one's replacement and has an affinity.  Meanwhile no pass visits the gang."""
+    story = Story(without(CONFIG, validate_every=1))
+    says = {"labels": {names.PREFIX + "gang": "g"}, "says": {"gang-size": "69"}}
+    story.sees(*(pod(f"w-{number}", cpu=10, **says) for number in range(69)))
+    story.sees(pod("w-69", cpu=10, affinity=APART, **says), pod("w-70", cpu=10, affinity=APART, **says))
+    assert story.world.unsettled
+    story.decides(START + 20)
+    assert not story.world.unsettled
     story.world.validate()
 
 
@@ -393,6 +422,13 @@ def test_a_rebuilt_world_relies_on_no_index(world: World) -> None:
     assert {repr(each) for each in decide(rebuilt(world), START + 22, everything=True).actions} == {
         repr(each) for each in plan.actions
     }
+
+
+def test_a_rebuilt_world_visits_pods_for_the_same_changes_of_anti_affinity(world: World) -> None:
+    """Otherwise it visits them in another order, and of pods that exclude each other another one is submitted first."""
+    assert world.affinity_index.has_changes is rebuilt(world).affinity_index.has_changes is False
+    world.apply(PodSeen(Scope.OTHERS, replace(RUNNING, uid="uid-another", node="x2")))
+    assert world.affinity_index.has_changes is rebuilt(world).affinity_index.has_changes is True
 
 
 def test_a_decision_on_a_rebuilt_world_leaves_the_original_as_it_is(world: World) -> None:
