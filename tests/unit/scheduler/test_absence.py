@@ -324,6 +324,34 @@ def test_jobs_that_vanish_one_by_one_over_minutes_are_no_mass_absence() -> None:
     assert story.world.rejected[Anomaly.MASS_ABSENCE] == 0
 
 
+@pytest.mark.parametrize(("every_s", "is_held_back"), [(1.0, True), (1.125, False)])
+def test_jobs_that_vanish_one_by_one_are_a_mass_absence_if_all_of_them_vanish_within_ten_seconds(
+    every_s: float, is_held_back: bool
+) -> None:
+    """None of them is read meanwhile, so all of them stay missing."""
+    story = Story()
+    running(story, 11)
+    for number in range(11):
+        story.polls({100 + other: "RUNNING" for other in range(number + 1, 11)}, at=NOW + 5 + every_s * number)
+    assert bool(held_back_sentence(story.world)) is is_held_back
+
+
+def test_jobs_whose_ids_slurm_gave_to_later_jobs_of_the_bridge_are_missing_too() -> None:
+    """slurmctld lost its state.  The next submissions get the ids of the jobs that ran, so each list has these ids."""
+    story = Story(without(CONFIG, submits=50))
+    running(story, 11)
+    story.sees(*(pod(f"q{number}", says={"begin": "now+1hour"}) for number in range(11)))
+    asked = story.acts(SubmitJob, NOW + 2)
+    assert len(asked) == 11
+    for number, each in enumerate(asked):
+        story.ended(each, at=NOW + 2, job_id=100 + number)
+    story.polls({100 + number: "PENDING" for number in range(11)}, at=NOW + 3)
+    assert held_back_sentence(story.world)
+    for at in range(3, 20):
+        acts = refuses_their_nodes(story, story.decides(NOW + at), NOW + at)
+        assert not [each for each in acts if isinstance(each, FailByDeadline | DeletePod)]
+
+
 def test_no_pod_is_ended_for_a_lost_job_while_slurm_does_not_answer() -> None:
     story = Story()
     running(story)
@@ -595,6 +623,39 @@ def test_after_a_restart_beside_a_wrong_slurm_no_pod_is_ended_until_an_admin_say
     story.sees(AbsenceConfirmed(NOW + 60))
     ends = [each for second in range(61, 70) for each in answers(story, {}, at=NOW + second) if isinstance(each, ENDS)]
     assert {each.name for each in ends} == told
+
+
+def test_after_a_restart_a_mass_absence_is_over_when_the_pods_have_other_jobs() -> None:
+    """The process before requested the nodes of all lost jobs again.  The pods show the ids of the lost jobs yet (S7)."""
+    story = Story(nodes=[node("x1", cpu=10**6, memory=10**6)])
+    shown = claims(story, 12, created=START - 60)
+    for second in range(6):
+        answers(story, {}, at=NOW + second)
+    assert claims_held_back(story.world)
+    jobs = {9500 + number: job_of(each, 9500 + number) for number, each in enumerate(shown)}
+    states = dict.fromkeys(jobs, "RUNNING")
+    acts = [each for second in range(6, 30) for each in answers(story, states, at=NOW + second, jobs=jobs)]
+    assert claims_held_back(story.world) == ""
+    assert not [each for each in acts if isinstance(each, ENDS)]
+
+
+def test_a_job_that_another_member_shows_and_that_was_never_read_does_not_replace_a_missing_job() -> None:
+    """A user may have invented the id of the job that lives."""
+    story = Story(nodes=[node("x1", cpu=10**6, memory=10**6)])
+    for number in range(12):
+        labels = {names.PREFIX + names.GANG: f"g{number}"}
+        for job_id in (9100 + number, 9000 + number):
+            says = {"gang-size": "2", "size": "2", "job-id": str(job_id)}
+            story.sees(
+                pod(f"w-{job_id}", node="x1", phase=PodPhase.RUNNING, says=says, labels=labels, created=START - 60)
+            )
+    for second in range(6):
+        story.polls({9100 + number: "RUNNING" for number in range(12)}, at=NOW + second)
+        for read in story.acts(ReadJob, NOW + second):
+            if read.job_id < 9100:
+                story.reads(None, job_id=read.job_id, at=NOW + second)
+            story.ended(read, Outcome.DONE if read.job_id < 9100 else Outcome.UNREACHED, at=NOW + second)
+    assert claims_held_back(story.world).startswith("Slurm does not list 12 jobs")
 
 
 @pytest.mark.parametrize("first", ["failed", "waits"])

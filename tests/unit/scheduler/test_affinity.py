@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, SetPodCondition, SubmitJob, UpdateJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, SetPodCondition, SubmitJob, UpdateJob
 from scheduler.events import PodDeleted, PodSeen, Scope
+from scheduler.explain import explain
 from scheduler.model.kubernetes import Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
 from scheduler.place import affinity
@@ -17,6 +18,7 @@ from scheduler.place.affinity import AffinityIndex, GrantedPods, OwnPods
 from scheduler.place.affinity_terms import FEW, TermIndex, WaitingTerms
 from scheduler.place.fit import NodeInfo
 from scheduler.rules import scheduling_pass
+from tests import builders
 from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod, without
 
 NOW = START + 20
@@ -290,6 +292,84 @@ def test_a_grant_that_ends_before_a_pod_was_bound_opens_its_node() -> None:
     story.polls({17: "CANCELLED"}, at=NOW + 0.5)
     [spec] = [each.spec for each in story.decides(NOW + 0.5) if isinstance(each, AllocateNow | SubmitJob)]
     assert (spec.name.partition("~")[0], spec.excluded_nodes) == ("hpc/second", "x1")
+
+
+def test_a_pod_that_an_anti_affinity_selects_is_requested_when_the_grant_of_the_other_pod_ends() -> None:
+    """The pod has no terms itself, and no pod comes to the node or leaves it."""
+    story = Story(nodes=(builders.node("x1"),))
+    shy, meant = app("shy", anti_affinity=of_app("b")), app("meant", "b")
+    story.queues(shy, 17, at=NOW)
+    story.polls({17: "RUNNING SUSPENDED"}, at=NOW + 1)
+    story.reads(job_of(shy, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
+    story.sees(meant)
+    acts = story.decides(NOW + 2)
+    assert [each.condition for each in acts if isinstance(each, SetPodCondition) and each.uid == meant.uid] == [
+        names.NO_NODE
+    ]
+    story.loses(shy, NOW + 3)
+    assert asked(story, NOW + 3).name.startswith("hpc/meant~")
+
+
+def test_a_pod_whose_affinity_selects_itself_is_requested_beside_the_pod_of_its_kind_that_runs() -> None:
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, standing("one", "x2")), app("new", affinity=of_app("a")))
+    assert asked(story).excluded_nodes == "x1"
+
+
+def test_members_that_are_still_to_come_meet_the_affinity_of_a_gang() -> None:
+    """Otherwise the gang would be shown nodes beside pods of its kind alone."""
+    story = Story()
+    gang = {"says": {"gang-size": "2"}, "affinity": of_app("a")}
+    first = app("w-0", labels={names.PREFIX + names.GANG: "ring"}, **gang)
+    story.sees(PodSeen(Scope.OTHERS, standing("one", "x2")), first)
+    nodes = explain(story.world, story.world.key_of_pod[first.uid], NOW).nodes
+    assert nodes is not None
+    assert nodes.usable == ("x1", "x2")
+
+
+@pytest.mark.parametrize("on", ["x9", "x2"], ids=["a node that Kubernetes does not have", "a node"])
+def test_only_a_node_of_kubernetes_is_closed_by_a_grant(on: str) -> None:
+    story = Story()
+    first, shy = app("first"), app("shy", anti_affinity=of_app("a"))
+    story.queues(first, 17, at=NOW)
+    story.polls({17: "RUNNING SUSPENDED"}, at=NOW + 1)
+    story.reads(job_of(first, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17, on))
+    story.sees(shy)
+    assert asked(story).excluded_nodes == ("x2" if on == "x2" else "")
+
+
+def test_a_member_that_is_bound_closes_its_own_node_and_not_the_other_nodes_of_the_grant() -> None:
+    story = Story()
+    gang = {"says": {"gang-size": "2"}}
+    bound, waits = (app(f"w-{of}", of, labels={names.PREFIX + names.GANG: "ring"}, **gang) for of in ("a", "b"))
+    story.sees(bound, waits)
+    [ask] = story.acts(AllocateNow, NOW)
+    given = Grant(17, (GrantedNode("x1", 1, 100), GrantedNode("x2", 1, 100)))
+    story.ended(ask, at=NOW, job_id=17, grant=given)
+    for bind in story.acts(BindPod, NOW):
+        story.ended(bind, Outcome.DONE if bind.uid == bound.uid else Outcome.REFUSED, at=NOW, number=500)
+    story.sees(app("shy", anti_affinity=of_app("a")))
+    on = story.world.node_of[bound.uid]
+    assert asked(story, NOW + 0.1).excluded_nodes == on
+
+
+def test_a_waiting_gang_is_looked_at_again_for_the_terms_of_a_member_that_came_later() -> None:
+    """The new pod ranks before another member, which becomes surplus."""
+    story = Story()
+    gang = {"says": {"gang-size": "2"}, "labels": {names.PREFIX + names.GANG: "ring"}}
+    first, last = pod("w-0", anti_affinity=of_app("a"), **gang), pod("w-2", **gang)
+    story.sees(first, last)
+    [ask] = story.acts(AllocateNow, NOW)
+    story.ended(ask, Outcome.REFUSED, at=NOW, number=2013)
+    [submit] = story.acts(SubmitJob, NOW)
+    story.ended(submit, at=NOW, job_id=17)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.sees(new := pod("w-1", anti_affinity=of_app("b"), **gang))
+    story.decides(NOW + 2)
+    key = story.world.key_of_pod[first.uid]
+    assert (key == story.world.key_of_pod[new.uid], key in story.world.dirty) == (True, False)
+    story.sees(PodSeen(Scope.OTHERS, standing("one", "x2", of="b")))
+    assert key in story.world.dirty
 
 
 def test_a_pod_with_affinity_to_a_pod_that_waits_for_room_is_not_granted_and_released_meanwhile() -> None:

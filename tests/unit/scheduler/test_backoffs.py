@@ -160,3 +160,12 @@ def test_after_an_update_that_succeeds_the_pause_after_the_next_failure_is_short
     story.ended(updates[0], at=at)
     at += 5
     assert fails("second", 2) < 5
+
+
+def test_a_failure_after_a_success_counts_as_the_first_though_its_call_was_sent_together_with_the_others() -> None:
+    """Of three binds that are sent together, the first fails, the second succeeds and the third fails."""
+    tuning = CONFIG.tuning
+    failed = NO_FAILURE.after(NOW + 1, NOW, tuning)
+    third = failed.after_success().after(NOW + 1, NOW, tuning)
+    assert third == failed
+    assert failed.until == NOW + 1 + tuning.backoff_s

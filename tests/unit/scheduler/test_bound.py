@@ -241,3 +241,37 @@ def test_a_pod_waits_while_a_job_is_looked_for_that_may_be_its_own(
     [asked] = story.acts(AllocateNow, NOW)
     story.ended(asked, outcome, at=NOW, number=number)
     assert explain(story.world, key_of(pod()), NOW + 1).sentence.startswith(why)
+
+
+# --- which of several jobs is the job of the pods ---------------------------------------------------------------------
+
+
+def test_the_job_for_which_a_pod_runs_is_kept_and_an_older_twin_is_ended() -> None:
+    story = Story()
+    shown = story.runs(pod(), 18, at=NOW)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
+    story.reads(job_of(shown, 18), at=NOW + 1, granted=grant(18))
+    story.reads(job_of(shown, 17), at=NOW + 1, granted=grant(17))
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 2)] == [17]
+    assert "for Slurm job 18, " in explain(story.world, key_of(shown), NOW + 2).sentence
+
+
+def test_a_pod_that_names_an_unknown_job_runs_for_the_job_of_its_name_that_lives() -> None:
+    """While no bridge ran, a client wrote another id.  An earlier job of the pod has ended."""
+    story = Story()
+    story.polls({17: "CANCELLED", 18: "RUNNING"}, at=START + 1)
+    story.sees(bound_before(story, TRAIN, 4))
+    story.reads(job_of(TRAIN, 17, "CANCELLED", submitted=START - 60), at=START + 2)
+    story.reads(job_of(TRAIN, 18, submitted=START - 55), at=START + 2, granted=grant(18))
+    assert "for Slurm job 18, " in explain(story.world, key_of(TRAIN), NOW).sentence
+
+
+def test_a_gang_whose_pods_show_two_unread_jobs_runs_for_the_job_that_was_shown_last() -> None:
+    story = Story()
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=START + 1)
+    labels, says = {names.PREFIX + names.GANG: "ring"}, {"gang-size": "2"}
+    for job_id in (17, 18):
+        what = pod(f"w-{job_id}", created=START - 60, labels=labels, says=says)
+        story.sees(bound_before(story, what, job_id, **{names.SIZE: "2"}))
+    [workload] = story.world.workloads.values()
+    assert "for Slurm job 18, " in explain(story.world, workload.key, START + 2).sentence

@@ -396,3 +396,16 @@ def test_how_long_a_node_has_been_ready_counts_from_when_that_was_seen(ahead: fl
     story.polls({}, at=NOW)
     story.sees(NodeSeen(node("x1", ready_since=NOW + ahead), NOW))
     assert abs(story.world.ready_since["x1"][1] - NOW) <= 3.0
+
+
+@pytest.mark.parametrize(("in_first_list", "created"), [(True, START - 7200), (False, START)])
+def test_before_the_clock_is_known_a_pod_is_as_old_as_it_shows_only_if_it_was_there_before_the_bridge(
+    in_first_list: bool, created: float
+) -> None:
+    """A pod that comes later has just been created, by a clock that may be two hours behind."""
+    what = pod(created=START - 7200)
+    story = Story(pods=(what,) if in_first_list else ())
+    story.sees(what)
+    [asked] = story.acts(AllocateNow, NOW + 5)
+    story.ended(asked, at=NOW + 5, job_id=17, grant=grant(17))
+    assert [each.created for each in story.acts(BindPod, NOW + 10)] == [created]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.model.kubernetes import HostPort, Pod, PodPhase
+from scheduler.model.kubernetes import HostPort, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import GrantedNode, Job
 from scheduler.place.fit import NodeInfo
-from scheduler.state.earlier_binds import EarlierBinds
+from scheduler.state.earlier_binds import MOST_COMPARED, EarlierBinds
 from scheduler.state.placeholder import Placeholder
 from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, node, pod
 
@@ -131,6 +131,25 @@ def test_what_slurm_counts_is_left_out_while_the_job_lives_and_counts_once_it_ha
         story = found_by_a_new_process(states, first=big)
         found = EarlierBinds(story.world).obstacle(other, key_of(other), node("x1", cpu=64_000), [], ())
         assert (found is not None) is waits, states
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_memory_of_a_pod_that_may_land_counts_if_slurm_does_not_count_memory(counted: bool) -> None:
+    big, other = pod("first", created=START - 100, memory=400), pod("next", memory=400)
+    story = found_by_a_new_process(first=big)
+    read = job_of(big, 17, submitted=START - 99)
+    story.reads(read, at=START + 0.3, granted=grant(17, memory=400 if counted else 0))
+    found = EarlierBinds(story.world).obstacle(other, key_of(other), node("x1", memory=700), [], ())
+    assert (found is None) is counted
+
+
+@pytest.mark.parametrize(("terms", "waits"), [(MOST_COMPARED, False), (MOST_COMPARED + 1, True)])
+def test_a_pod_with_more_terms_than_are_compared_waits_for_the_end_of_the_quiet_period(terms: int, waits: bool) -> None:
+    """None of its terms selects the pod that may land."""
+    apart = tuple(PodTerm((Requirement("app", "In", (str(number),)),), frozenset({"hpc"})) for number in range(terms))
+    choosy = replace(NEXT, host_ports=(), anti_affinity=apart)
+    found = EarlierBinds(found_by_a_new_process().world).obstacle(choosy, key_of(choosy), node("x1"), [], ())
+    assert (found is not None) is waits
 
 
 def test_a_pod_waits_for_the_end_of_the_quiet_period_where_it_has_no_room_beside_a_bind_that_may_land() -> None:

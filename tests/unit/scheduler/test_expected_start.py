@@ -257,3 +257,72 @@ def test_of_many_partitions_the_one_that_started_no_job_for_longest_is_forgotten
         started(estimates, f"q{number}", 0.5)
     assert estimates.interval("first", NOW + 100, NOW) is None
     assert estimates.interval("main", NOW + 100, NOW) is not None
+
+
+# --- the estimates of one partition ---------------------------------------------------------------------------------
+
+
+def judged(estimates: StartEstimates, partition: str, *ratios: float) -> None:
+    """As `started`, with the interval in which each of the jobs was expected to start."""
+    for ratio in ratios:
+        known = estimates.estimate(partition, NOW + 1000, NOW, None)
+        assert known is not None
+        estimates.note_started([known], NOW + 1000 * ratio)
+
+
+def width(estimates: StartEstimates) -> float:
+    interval = estimates.interval("main", NOW + 1000, NOW)
+    assert interval is not None
+    return interval.latest - interval.earliest
+
+
+def test_an_interval_becomes_wider_if_starts_were_outside_and_narrower_if_they_were_inside() -> None:
+    estimates = StartEstimates()
+    started(estimates, "main", *(number / 100 for number in range(1, 101)))
+    at_first = width(estimates)
+    judged(estimates, "main", 1.5, 1.5, 1.5, 1.5)
+    missed = width(estimates)
+    judged(estimates, "main", *[0.5] * 16)
+    interval = estimates.interval("main", NOW + 1000, NOW)
+    assert interval is not None
+    assert interval.latest - interval.earliest < at_first + 1 < missed
+    assert (interval.held, interval.judged) == (16, 20)
+
+
+def test_a_start_at_an_end_of_its_interval_is_inside() -> None:
+    estimates = StartEstimates()
+    started(estimates, "main", *[0.25] * 5, *[0.75] * 5)
+    judged(estimates, "main", *[0.25, 0.75] * 5)
+    interval = estimates.interval("main", NOW + 1000, NOW)
+    assert interval is not None
+    assert (interval.earliest, interval.latest) == (NOW + 250, NOW + 750)
+    assert (interval.held, interval.judged) == (10, 10)
+    judged(estimates, "main", 0.2, 0.8)
+    interval = estimates.interval("main", NOW + 1000, NOW)
+    assert interval is not None
+    assert (interval.held, interval.judged) == (10, 12)
+
+
+@pytest.mark.parametrize(("wait_s", "is_judged"), [(9, False), (10, True)])
+def test_the_start_of_a_job_that_is_expected_within_seconds_is_not_judged(wait_s: float, is_judged: bool) -> None:
+    """A tick of slurmctld decides then."""
+    estimates = StartEstimates()
+    started(estimates, "main", *[0.5] * 9)
+    assert (estimates.estimate("main", NOW + wait_s, NOW, None) is not None) is is_judged
+    assert (estimates.interval("main", NOW + wait_s, NOW) is not None) is is_judged
+
+
+@pytest.mark.parametrize(
+    ("before", "is_another"),
+    [
+        (Estimate("main", NOW, NOW + 300), False),
+        (Estimate("main", NOW, NOW + 240), False),
+        (Estimate("main", NOW, NOW + 239), True),
+        (Estimate("gpu", NOW, NOW + 300), True),
+    ],
+    ids=["the same", "a minute sooner", "more than a minute sooner", "in another partition"],
+)
+def test_an_expected_start_that_moves_by_more_than_a_minute_or_to_another_partition_is_judged_too(
+    before: Estimate, is_another: bool
+) -> None:
+    assert (StartEstimates().estimate("main", NOW + 300, NOW, before) is not None) is is_another

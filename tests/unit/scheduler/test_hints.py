@@ -391,3 +391,24 @@ def test_a_listed_job_is_still_read_if_only_a_pod_that_came_since_the_start_name
     assert 17 in story.world.first_listed_at
     story.sees(SHOWS if is_old else replace(SHOWS, created=NOW))
     assert (17 in story.world.first_listed_at) is not is_old
+
+
+def test_a_waiting_twin_does_not_take_the_place_of_a_renamed_job_that_slurm_lost() -> None:
+    """The pods would count as pods of a job that was requeued.  The cancel of the twin does not reach Slurm."""
+    story = Story()
+    story.polls({17: "RUNNING", 18: "PENDING"}, at=START + 1)
+    story.sees(bound_before(story, TRAIN, 17))
+    story.reads(RENAMED, at=START + 2)
+    story.reads(job_of(TRAIN, 18, "PENDING", submitted=START - 40), at=START + 3)
+    why = set[str]()
+    for at in (NOW + second for second in range(20)):
+        story.polls({18: "PENDING"}, at=at)
+        for action in story.decides(at):
+            if isinstance(action, ReadJob):
+                story.reads(None, job_id=action.job_id, at=at)
+                story.ended(action, at=at)
+            else:
+                assert isinstance(action, CancelJob), action
+                why.add(action.reason)
+                story.ended(action, Outcome.UNREACHED, at=at)
+    assert why == {"job 18 is a twin: their job 17 may have been renamed by its user"}

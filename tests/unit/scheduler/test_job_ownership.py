@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from scheduler import names
 from scheduler.actions import AllocateNow, Outcome
 from scheduler.events import NamespaceDeleted, NamespaceSeen, NamespacesListed, PolicyChanged
-from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Policy, Rule, Tenant
 from scheduler.state.job_ownership import (
@@ -113,6 +114,41 @@ def test_pods_whose_namespace_has_no_user_any_more_keep_the_job_that_they_name_a
     assert not is_to_be_replaced(story.world, workload, job("alice")), "they have no other job"
 
 
+def test_a_waiting_pod_whose_namespace_has_no_user_any_more_keeps_the_job_that_its_condition_shows() -> None:
+    shown = Condition(False, names.PENDING, "Waiting in Slurm partition main. Job 17, as of 08:00 UTC.")
+    story = Story(replace(CONFIG, policy=Policy((Rule(("other",), ALICE),))))
+    story.polls({17: "PENDING"}, at=START + 1)
+    story.sees(replace(OLD, scheduled=shown))
+    assert is_its(story, story.world.workloads[key_of(OLD)], job("alice", "PENDING"))
+
+
+def test_a_gang_does_not_get_the_job_that_a_client_wrote_on_a_member_because_another_member_waits() -> None:
+    """The namespace has no user any more, and the condition of the member that waits shows no job."""
+    gang: dict[str, Any] = {"labels": {"slurm-bridge/gang": "g"}, "created": START - 600}
+    shown = Condition(False, names.GATHERING, "1 of 2 pods are here.")
+    waits = pod("waits", says={"gang-size": "2"}, scheduled=shown, **gang)
+    forged = pod("forged", says={"gang-size": "2", "job-id": "17"}, node="x1", **gang)
+    story = Story(replace(CONFIG, policy=Policy((Rule(("other",), ALICE),))), pods=(waits, forged))
+    [workload] = story.world.workloads.values()
+    assert workload.hint == 17
+    assert not is_its(story, workload, job("alice"))
+
+
+@pytest.mark.parametrize("rule", [Rule(("other",), ALICE), Rule(("hpc",), BOB)], ids=["no user", "another user"])
+def test_a_gang_without_its_former_user_whose_members_show_two_jobs_keeps_one_of_them(
+    rule: Rule,
+) -> None:
+    gang: dict[str, Any] = {"labels": {"slurm-bridge/gang": "g"}, "created": START - 600}
+    bind = {**OF_A_BIND, "slurm-bridge/size": "2", "slurm-bridge/gang-size": "2"}
+    members = [
+        replace(pod(name, **gang), node="x1", started=START - 500, annotations={**bind, names.JOB_ID: job_id})
+        for name, job_id in (("a", "17"), ("b", "18"))
+    ]
+    story = Story(replace(CONFIG, policy=Policy((rule,))), pods=members)
+    [workload] = story.world.workloads.values()
+    assert [is_its(story, workload, replace(job("alice"), id=job_id)) for job_id in (17, 18)] == [False, True]
+
+
 def test_a_pod_whose_namespace_has_no_user_any_more_keeps_its_job() -> None:
     """It may be given the former user again."""
     story, workload = story_of(OLD, Rule(("other",), ALICE))
@@ -152,11 +188,14 @@ def test_a_replacement_of_the_former_user_by_labels_is_the_pods_although_the_nam
     assert namespaces is not None
     hpc = namespaces["hpc"]
     others = tuple(each for each in namespaces.values() if each.name != "hpc")
-    for user in ("alice", "bob"):
+    for user in ("root", "alice", "bob"):
         labelled = replace(hpc, labels={**hpc.labels, "user": user})
         story.sees(NamespacesListed((*others, labelled)) if is_listed else NamespaceSeen(labelled))
     assert is_its(story, workload, REPLACEMENT)
     assert not is_its(story, workload, replace(REPLACEMENT, user="carol"))
+    assert not is_its(story, workload, replace(REPLACEMENT, user="root")), (
+        "no pod runs as root, whatever the labels say"
+    )
     story.sees(NamespacesListed(others) if is_listed else NamespaceDeleted("hpc"))
     assert "hpc" not in story.world.labels_at
     assert not story.world.former_labels, "a later namespace of that name has no former labels"

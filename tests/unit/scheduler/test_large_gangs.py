@@ -337,3 +337,23 @@ def test_who_is_a_member_of_a_large_gang_is_the_same_however_its_pods_came(tell:
     tell(story, pods)
     passes(story, NOW)
     assert members_of(story) == sorted(each.uid for each in pods[2 * FEW :])
+
+
+def test_a_pod_that_comes_to_a_large_gang_in_which_places_became_free_gets_no_job_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The members are determined by the next plan.  Until then the new pod, which ranks after the former members, is one."""
+    monkeypatch.setattr(settling, "SETTLED_AT_ONCE", 2)
+    monkeypatch.setattr(settling, "PODS_PER_NEWS", 1)
+    story = Story()
+    first, second, third, fourth, surplus, new = (
+        pod(f"w-{number}", labels={names.PREFIX + "gang": "ring"}, says={"gang-size": "4"})
+        for number in (0, 1, 2, 3, 8, 9)
+    )
+    story.sees(first, second, third, surplus, fourth)
+    story.decides(NOW)
+    gang = story.world.workloads[story.world.key_of_pod[first.uid]]
+    assert list(gang.surplus) == [surplus.uid]
+    story.sees(*(replace(each, phase=PodPhase.FAILED) for each in (first, second)), new)
+    assert gang.key in story.world.unsettled
+    assert story.world.key_of_pod[new.uid] == gang.key

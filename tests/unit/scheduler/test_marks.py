@@ -21,11 +21,13 @@ from scheduler.events import (
     NodeSeen,
     NodesListed,
     ObjectUndecoded,
+    PodDeleted,
+    PodSeen,
     RightsChecked,
     Scope,
     SlurmNodesPolled,
 )
-from scheduler.model.kubernetes import Namespace, PodPhase, Undecoded
+from scheduler.model.kubernetes import HostPort, Namespace, PodPhase, Undecoded
 from scheduler.model.slurm import Partition
 from scheduler.nodes.observed import NEVER
 from scheduler.state.phase import Phase
@@ -235,3 +237,16 @@ def test_a_node_that_a_list_shows_with_the_size_that_slurm_has_is_not_of_another
     story.world.node_state.mismatched["x1"] = ((32, 512000, ()), NOW)
     story.sees(NodesListed((node("x1", labels=labels),)))
     assert story.world.node_state.mismatched == {}
+
+
+# --- room -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ports", "marks"), [((HostPort(8080),), {"wants"}), ((), set())])
+def test_a_pod_that_leaves_its_node_marks_the_waiting_pods_that_want_a_host_port_if_it_held_one(
+    ports: tuple[HostPort, ...], marks: set[str]
+) -> None:
+    story = Story(nodes=(node("x1"),))
+    there = pod("there", namespace="elsewhere", node="x1", scheduler_name="default-scheduler", host_ports=ports)
+    story.sees(PodSeen(Scope.OTHERS, there), pod("wants", host_ports=(HostPort(8080),)), TRAIN)
+    assert marked(story, PodDeleted(Scope.OTHERS, there, NOW)) == marks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from scheduler import names
 from scheduler.events import ClockObserved, Side
 from scheduler.model.clocks import EXACT_S, NEAR_S
-from scheduler.state.named_job import TIME_FORMAT, may_be_its_job, names_job, shown_id
+from scheduler.state.named_job import TIME_FORMAT, is_bound_for, may_be_its_job, names_job, shown_id
 from scheduler.state.placeholder import Placeholder
-from tests.builders import START, Story, job_of, pod
+from tests.builders import OF_A_BIND, START, Story, job_of, pod
 
 SINCE = START + 20
 TRAIN = pod("train")
@@ -78,3 +79,18 @@ def test_when_a_pod_started_that_ran_already_is_not_known_if_its_time_is_in_the_
 def test_an_id_has_up_to_ten_digits() -> None:
     shown = ("4294967295", "42949672950", "", "-1", "x", "٣")
     assert [shown_id(pod(annotations={names.JOB_ID: each})) for each in shown] == [4294967295, *[None] * 5]
+
+
+def test_a_pod_without_a_node_is_bound_for_no_job_although_it_shows_all_that_a_bind_writes() -> None:
+    shown = replace(TRAIN, annotations={**OF_A_BIND, names.JOB_ID: "17"})
+    assert is_bound_for(replace(shown, node="x1"), 17)
+    assert not is_bound_for(replace(shown, node="x1"), 18)
+    assert not is_bound_for(shown, 17)
+
+
+def test_a_pod_from_which_a_client_removed_the_id_names_each_job_that_is_as_old_as_it() -> None:
+    story = Story()
+    story.polls(at=SINCE)
+    story.sees(shown := story.bound(TRAIN, 17, started=SINCE))
+    assert names_job(replace(shown, annotations={}), placeholder(SINCE - 5), story.world)
+    assert not names_job(replace(shown, annotations={names.JOB_ID: "18"}), placeholder(SINCE - 5), story.world)

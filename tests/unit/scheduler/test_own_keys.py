@@ -13,7 +13,7 @@ from scheduler.actions import Action, AllocateNow, BindPod, Outcome, ReadJob, Re
 from scheduler.events import NamespaceSeen, PodsListed, Scope
 from scheduler.model.kubernetes import Namespace, Pod, PodPhase
 from scheduler.state.own_keys import own_annotation
-from tests.builders import CONFIG, START, Story, grant, job_of, pod
+from tests.builders import CONFIG, OF_A_BIND, START, Story, grant, job_of, pod
 from tests.unit.scheduler.test_gangs import granted, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 
@@ -94,6 +94,30 @@ def test_an_edit_between_the_bind_and_the_first_look_at_it_is_written_back_too()
     story.sees(PodsListed(Scope.OURS, (shown,), NOW + 1))
     story.polls({17: "RUNNING"}, at=NOW + 1)
     assert restores(story.decides(NOW + 2)) == [({names.JOB_GPUS: ""}, True)]
+
+
+def test_what_a_bind_of_a_previous_process_wrote_is_no_edit_though_the_bind_takes_effect_late() -> None:
+    story = Story()
+    old = replace(TRAIN, created=START - 60)
+    story.sees(old)
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.reads(job_of(old, 17, submitted=START - 50), at=START + 1, granted=grant(17))
+    story.sees(replace(story.bound(old, 17), annotations={**OF_A_BIND, names.JOB_ID: "17"}))
+    assert restores(story.decides(START + 30)) == []
+
+
+def test_what_a_pod_wrote_itself_is_left_there_if_another_client_binds_it_to_another_node() -> None:
+    """The bind of the bridge, which is on its way, will not succeed."""
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.sees(edited(TRAIN, job_gpus="0-7"))
+    story.polls({17: "RUNNING"}, at=NOW + 3)
+    story.reads(job_of(TRAIN, 17), at=NOW + 4, granted=grant(17))
+    assert len(story.acts(BindPod, NOW + 4)) == 1
+    stray = replace(edited(TRAIN, job_gpus="0-7"), node="x2", phase=PodPhase.RUNNING)
+    story.sees(stray)
+    [workload] = story.world.workloads.values()
+    assert own_annotation(workload, stray, names.JOB_GPUS) == "0-7"
 
 
 def test_a_controller_that_writes_the_same_edit_again_is_reported_once_and_undone_ever_more_slowly() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, SetPodCondition, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, RecordEnd, SetPodCondition, SubmitJob
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.policy.rules import Policy, Rule, Tenant
@@ -120,6 +120,26 @@ def test_running_jobs_count_until_they_have_ended() -> None:
     story.ended(cancel, at=NOW + 4)
     [asked] = submits(story, NOW + 4)
     assert name_of(asked) == "hpc/p1"
+
+
+def test_a_job_counts_as_soon_as_it_is_requested() -> None:
+    story = limited(max_jobs=1)
+    story.sees(*(pod(f"p{number}", says={"begin": "now+1hour"}) for number in range(2)))
+    assert [name_of(each) for each in submits(story, NOW)] == ["hpc/p0"]
+    assert submits(story, NOW + 0.1) == [], "Slurm has not answered yet"
+
+
+def test_a_job_that_has_ended_does_not_count_while_its_end_is_recorded() -> None:
+    rules = (Rule(("hpc",), Tenant("alice", max_jobs=1)),)
+    story = Story(replace(CONFIG, policy=Policy(rules), accounting=True))
+    shown = story.runs(pod("p0"), 1, at=NOW)
+    story.polls({1: "RUNNING"}, at=NOW + 1)
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    [cancel] = story.acts(CancelJob, NOW + 3)
+    story.ended(cancel, at=NOW + 3)
+    assert [each.job_id for each in story.acts(RecordEnd, NOW + 3)] == [1]
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED, labels={"a": "b"}), pod("p1"))
+    assert [name_of(each) for each in submits(story, NOW + 4)] == ["hpc/p1"]
 
 
 def test_after_a_restart_the_jobs_of_pods_that_run_count_though_they_are_not_read() -> None:

@@ -825,6 +825,16 @@ def test_a_job_that_slurm_loses_twice_under_one_id_is_asked_for_twice() -> None:
     assert asked_again(story).reason == "Slurm has lost job 17: x2 is asked for again"
 
 
+def test_a_pod_that_changes_while_the_new_job_is_yet_to_be_shown_was_not_edited() -> None:
+    story = Story()
+    story.ended(lost(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    [said] = story.acts(SetPodCondition, NOW + 7)
+    assert said.annotations is not None
+    story.sees(replace(story.bound(TRAIN, 17, "x2"), labels={"a": "b"}))
+    story.polls({30: "RUNNING"}, at=NOW + 8)
+    assert story.acts(RestoreKeys, NOW + 8) == []
+
+
 def test_a_time_that_the_tenant_writes_while_the_new_one_is_on_its_way_is_put_back() -> None:
     story = Story()
     story.ended(lost(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))

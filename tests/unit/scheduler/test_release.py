@@ -65,6 +65,20 @@ def test_a_grant_shows_its_release_when_its_job_has_ended_and_not_before() -> No
     assert [each for each in story.acts(SetPodCondition, NOW + 60) if each.event == names.GRANT_RELEASED] == [], "once"
 
 
+def test_nodes_are_requested_at_once_after_a_release_although_a_twin_of_the_released_job_ended_first() -> None:
+    story = Story()
+    train = pod("train", gpu=2)
+    granted(story, train, grant(17, gpu=1))
+    [cancel] = story.acts(CancelJob, NOW)
+    story.polls({16: "PENDING", 17: "RUNNING"}, at=NOW + 1)
+    story.reads(job_of(train, 16, "PENDING"), at=NOW + 1)
+    story.polls({16: "CANCELLED", 17: "RUNNING"}, at=NOW + 2)
+    story.ended(cancel, at=NOW + 2)
+    acts = story.decides(NOW + 2)
+    assert [each.spec.excluded_nodes for each in acts if isinstance(each, AllocateNow | SubmitJob)] == ["x1"]
+    assert [each.event for each in acts if isinstance(each, SetPodCondition)] == [names.GRANT_RELEASED]
+
+
 def test_a_grant_is_not_released_in_the_quiet_period() -> None:
     story = Story()
     granted(story, pod("train", gpu=2), grant(17, gpu=1), at=START + 1)

@@ -225,3 +225,20 @@ def test_a_refusal_is_shown_while_no_more_submissions_may_be_in_flight() -> None
     acts = story.decides(NOW + 1)
     assert [each.spec.name.partition("~")[0] for each in acts if isinstance(each, AllocateNow)] == ["hpc/b"]
     assert [(each.name, each.condition) for each in acts if isinstance(each, SetPodCondition)] == [("a", names.REFUSED)]
+
+
+def test_a_service_gets_the_longest_time_of_the_default_partition_if_its_pod_names_none() -> None:
+    story = Story()
+    partitions = (Partition("main", default=True, max_time_min=120), Partition("gpu", max_time_min=600))
+    story.sees(SlurmNodesPolled((slurm_node("x1"), slurm_node("x2")), partitions, NOW))
+    story.sees(*(pod(f"in-{name}", says=to(name), restart_policy="Always") for name in ("", "gpu")))
+    asked = [each.spec for each in story.decides(NOW) if isinstance(each, AllocateNow)]
+    assert {(spec.partition, spec.time_limit_min) for spec in asked} == {("", 120), ("gpu", 600)}
+
+
+def test_the_first_allocation_in_one_partition_lets_no_pod_of_another_partition_wait() -> None:
+    story = Story()
+    story.sees(pod("first", says=to("gpu")))
+    assert submitted(story, NOW) == {"first": AllocateNow}
+    story.sees(pod("here"), pod("there", says=to("gpu")))
+    assert submitted(story, NOW + 0.01) == {"here": AllocateNow}, "the answer for the partition gpu has not come yet"

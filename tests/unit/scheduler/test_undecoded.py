@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, DeletePod, FailByDeadline, ReadJob
 from scheduler.events import NamespacesListed, NodesListed, ObjectUndecoded, PodsListed, Scope
-from scheduler.model.kubernetes import Namespace, Pod, Undecoded
+from scheduler.model.kubernetes import Namespace, Pod, PodPhase, Undecoded
 from tests.builders import KUBE_SYSTEM, START, Story, job_of, node, pod
 
 NOW = START + 20
@@ -96,6 +100,20 @@ def test_a_known_pod_that_cannot_be_decoded_keeps_no_job_without_pods_alive() ->
         story.reads(job_of(pod("lost"), 17), at=START + 1)
         story.ended(read, at=START + 1)
     assert [act.job_id for at in range(1, 9) for act in story.acts(CancelJob, QUIET_END + at)] == [17]
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_pod_that_cannot_be_decoded_keeps_no_job_alive_of_pods_that_are_known(is_gone: bool) -> None:
+    """The pods of the job have ended, or they were deleted and their grace is over."""
+    story = Story()
+    train = story.runs(pod("train"), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(ObjectUndecoded(undecoded(pod("odd")), Scope.OURS))
+    if is_gone:
+        story.loses(train, NOW + 2)
+    else:
+        story.sees(replace(train, phase=PodPhase.SUCCEEDED))
+    assert [act.job_id for act in story.acts(CancelJob, NOW + 60)] == [17]
 
 
 def test_nodes_and_namespaces_that_a_list_cannot_decode_stay_as_they_were_known() -> None:

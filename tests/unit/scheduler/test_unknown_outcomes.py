@@ -399,6 +399,22 @@ def test_an_id_that_a_lost_answer_got_again_is_read_though_each_list_showed_it()
     assert story.world.forgotten_at == {}
 
 
+def test_the_id_of_a_lost_job_is_read_again_if_lists_go_on_to_show_it_after_the_pod_got_another_job() -> None:
+    """Two reads found that job 17 was gone.  The job that each list shows under its id may be another job of the bridge."""
+    story = Story()
+    train = pod("train", says={"begin": "now+1hour"})
+    story.queues(train, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.reads(None, at=NOW + 2, job_id=17)
+    [read] = story.acts(ReadJob, NOW + 4)
+    story.reads(None, at=NOW + 4, job_id=17)
+    story.ended(read, at=NOW + 4)
+    [again] = story.acts(SubmitJob, NOW + 4)
+    story.ended(again, at=NOW + 5, job_id=18)
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 6)
+    assert 17 in [each.job_id for each in story.acts(ReadJob, NOW + 6)]
+
+
 def test_a_slow_answer_does_not_take_an_id_that_was_given_out_again_meanwhile() -> None:
     """slurmctld lost its state between the two: the first job does not exist any more, and another job has its id."""
     story = Story(without(CONFIG, submits=9))

@@ -14,10 +14,13 @@ from scheduler.actions import (
     AllocateNow,
     BindPod,
     CancelJob,
+    FailByDeadline,
     ObjectKind,
+    Outcome,
+    ReadJob,
     SubmitJob,
 )
-from scheduler.apply import plans, pods, submission_results
+from scheduler.apply import kubernetes_nodes, plans, pods, submission_results
 from scheduler.events import Event, NodeSeen, NodesListed, PodDeleted, PodSeen, PodsListed, Scope
 from scheduler.model.kubernetes import Pod, PodTerm, Requirement
 from scheduler.nodes.observed import NodeState
@@ -187,6 +190,88 @@ def test_an_error_while_a_surplus_pod_leaves_its_gang_leaves_no_pod_half_in_two_
     passes(story, NOW + AGAIN_S, NOW + AGAIN_S + 1)
     assert quarantined(story) == set()
     assert [story.world.key_of_pod[each.uid] for each in (first, second, third)] == [gang, gang, key(third)]
+
+
+def test_an_error_while_a_surplus_pod_comes_back_to_its_gang_leaves_no_pod_half_in_two_workloads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The gang has the pod already, and the workload of the pod still has it, too."""
+    story = guarded()
+    first, second = ring(2)
+    third = replace(ring(3)[2], annotations=first.annotations)
+    story.sees(first, second, third)
+    gang = story.world.key_of_pod[first.uid]
+    with monkeypatch.context() as patch:
+        breaks(
+            patch, Workload, "take_out", lambda *args: any(each.name == "move" for each in traceback.extract_stack())
+        )
+        story.loses(second, NOW)
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, gang)}
+    assert {story.world.key_of_pod[each.uid] for each in (first, third)} == {gang}
+    assert key(third) not in story.world.workloads
+    passes(story, NOW + AGAIN_S, NOW + AGAIN_S + 1)
+    assert quarantined(story) == set()
+    assert {story.world.key_of_pod[each.uid] for each in (first, third)} == {gang}
+
+
+@pytest.mark.parametrize("was_sent", [True, False])
+def test_the_end_of_a_pod_is_requested_again_after_the_quarantine_only_if_the_request_was_not_sent(
+    monkeypatch: pytest.MonkeyPatch, was_sent: bool
+) -> None:
+    whole = plans._ON_PLANNED[FailByDeadline]
+
+    def broken(world: Any, action: FailByDeadline, at: float) -> None:
+        whole(world, action, at)
+        raise Defect("placing")
+
+    story = guarded()
+    shown = story.runs(BAD, 17, at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    story.reads(job_of(BAD, 17, "CANCELLED"), at=NOW + 1)
+    if not was_sent:
+        monkeypatch.setitem(plans._ON_PLANNED, FailByDeadline, broken)
+    [end] = story.acts(FailByDeadline, NOW + 2)
+    monkeypatch.undo()
+    if was_sent:
+        story.ended(end, at=NOW + 2)
+        drops(story, monkeypatch, replace(shown, labels={"a": "b"}))
+    story.sees(replace(shown, labels={"a": "c"}))
+    later = [each for each in passes(story, *(NOW + at for at in range(3, 9))) if isinstance(each, FailByDeadline)]
+    assert len(later) == (0 if was_sent else 1)
+    assert quarantined(story) == set()
+
+
+def test_a_pod_whose_job_ended_and_was_forgotten_during_the_quarantine_ends_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = guarded()
+    shown = story.runs(BAD, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    drops(story, monkeypatch, replace(shown, labels={"a": "b"}))
+    story.polls({17: "CANCELLED"}, at=NOW + 2)
+    story.reads(job_of(BAD, 17, "CANCELLED"), at=NOW + 2)
+    story.polls({}, at=NOW + 3)
+    assert 17 not in story.world.placeholders
+    story.sees(replace(shown, labels={"a": "c"}))
+    acts: list[Action] = []
+    for at in range(4, 20):
+        story.polls({}, at=NOW + at)
+        for action in story.decides(NOW + at):
+            acts.append(action)
+            if isinstance(action, ReadJob):
+                story.reads(None, job_id=17, at=NOW + at)
+            refused = {"outcome": Outcome.REFUSED, "number": 2016} if isinstance(action, AllocateNow) else {}
+            story.ended(action, at=NOW + at, **refused)
+    assert [each.name for each in acts if isinstance(each, FailByDeadline)] == ["bad"]
+
+
+def test_a_node_whose_new_state_was_not_noted_at_all_is_in_quarantine_under_its_present_name_in_slurm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = guarded()
+    breaks(monkeypatch, kubernetes_nodes, "note_decoded", anything)
+    story.sees(NodeSeen(node("x1", labels={names.SLURM_NODE_LABEL: "renamed"})))
+    assert quarantined(story) == {(ObjectKind.NODE, "renamed")}
 
 
 def test_a_surplus_pod_goes_on_by_itself_while_its_gang_is_in_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
