@@ -68,6 +68,7 @@ def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float
     world.unanswered_binds.pop(action.uid, None)
     if not workload.pods[action.uid].node:
         workload.put_on(action.uid, action.node)
+        world.granted_pods_changed(workload, [workload.pods[action.uid]])
     job = world.placeholders.get(action.job_id)
     if job is None:  # the job ended and was forgotten; the watch shows the job that the pod names, and that job is read
         workload.hint = None if workload.hint == action.job_id else workload.hint

@@ -176,6 +176,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     if came_to_node:
         _add_node_to_story(world, workload, pod)
     world.note_needs(workload, pod)
+    world.granted_pods_changed(workload, [pod] if before is None else [before, pod])
     if (key == workload.key and counts_the_same(workload, before, pod)) or settle(world, workload, pod):
         world.refresh(workload)
     settle_left(world, key, workload)
@@ -313,6 +314,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
         index.pop(pod.uid, None)
     confirmation.observe_deletion(workload, pod, in_flight)
     workload.add_to_story(at, f"pod {pod.full_name} is gone")
+    world.granted_pods_changed(workload, [pod])
     settle_and_refresh(world, workload)
     world.key_of_pod.pop(pod.uid, None)  # last, because the functions above need it
 

@@ -85,6 +85,9 @@ def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
     too.  Singleton holds back only jobs of the same user (V1).
     """
     world = this_pass.world
+    if (former := living_job_of_former_user(world, workload)) is not None:
+        why = f"Slurm job {former.id} of {former.user} ends first: it was made for the pod when the policy gave that user."
+        return wake(this_pass.now + FORMER_AGAIN_S, why)
     since = world.first_polled if world.first_polled is not None else this_pass.now
     unread: Iterable[int] = workload.foreign_jobs & world.first_listed_at.keys()
     if world.is_inherited(workload):
@@ -92,11 +95,7 @@ def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
     is_early = world.changed_early and world.is_inherited(workload)
     if is_early or any(job_id not in world.reads_postponed for job_id in unread):
         return wake(this_pass.now + FORMER_AGAIN_S, "Slurm jobs that may be this pod's are read first.")
-    former = living_job_of_former_user(world, workload) if workload.former_user_jobs else None
-    if former is None:
-        return None
-    why = f"Slurm job {former.id} of {former.user} ends first: it was made for the pod when the policy gave that user."
-    return wake(this_pass.now + FORMER_AGAIN_S, why)
+    return None
 
 
 def is_trusted(job: Placeholder, this_pass: Pass) -> bool:

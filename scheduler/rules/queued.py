@@ -92,12 +92,11 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
 def _adopted(job: Placeholder, spec: JobSpec) -> tuple[JobSpec, Decision]:
     """The specification by which another process submitted the job, as its pods had it when this process saw them first (K8).
 
-    Also returns the note about this.  While the number of pods changes, as after a start, the specification follows the pods.
+    Also returns the note about this.
     """
     assert job.job is not None, "an adopted job was read"
-    before = job.adopted_as
-    if before is not None and _tasks(before) == _tasks(spec):
-        return job_update.adopted(before, job.job), NOTHING
+    if job.adopted_as is not None:
+        return job_update.adopted(job.adopted_as, job.job), NOTHING
     return job_update.adopted(spec, job.job), note(adopted=(job.id, spec))
 
 

@@ -337,6 +337,5 @@ def _compared(world: World) -> int:
 
 
 def _is_on_its_way(pod: Pod, workload: Workload) -> bool:
-    in_flight = workload.pods_in_flight.get(pod.uid)
-    leaves = pod.deleting_at is not None or (in_flight is not None and isinstance(in_flight.action, act.EvictPod))
+    leaves = pod.deleting_at is not None or pod.uid in workload.pods_in_flight
     return leaves or pod.phase is PodPhase.PENDING  # a pod without a node is Pending, too

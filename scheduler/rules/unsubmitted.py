@@ -97,6 +97,6 @@ def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | N
 def _former_users_job_ends_first(workload: Workload, this_pass: Pass) -> Decision | None:
     """The decision while a job that was made for another user of the pods may live: otherwise two jobs could run (V1)."""
     first = former_may_live(workload, this_pass)
-    if first is None or not workload.former_user_jobs or living_job_of_former_user(this_pass.world, workload) is None:
+    if first is None or living_job_of_former_user(this_pass.world, workload) is None:
         return first
     return statuses(workload.members, names.PENDING, first.why) + first

@@ -216,6 +216,14 @@ class Occupancy(Facts):
             self.affinity_index.remove_granted(workload.key)
         self._mark_concerned((*before, *pods))
 
+    def granted_pods_changed(self, workload: Workload, pods: Collection[Pod]) -> None:
+        """Note that these pods of the workload may have come, left, been bound, or got other labels.
+
+        If the workload has a grant, affinity counts its unbound pods on all granted nodes.
+        """
+        if self.phase_of.get(workload.key) is Phase.GRANTED:
+            self._mark_concerned(pods)
+
     def _forget_granted(self, key: str) -> None:
         """Note that the workload is removed: its pods do not count for affinity on its granted nodes any more (F5)."""
         if (pods := self.granted_pods.pop(key, None)) is not None:

@@ -20,6 +20,7 @@ from scheduler.place.fit import NodeInfo
 from scheduler.rules import scheduling_pass
 from tests import builders
 from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod, without
+from tests.unit.scheduler.test_gangs import granted, member
 
 NOW = START + 20
 
@@ -44,10 +45,10 @@ def asked(story: Story, at: float = NOW) -> JobSpec:
 def closed(new: Pod, there: dict[str, list[Pod]]) -> frozenset[str]:
     standing: dict[str, NodeInfo] = {}
     index = AffinityIndex(standing)
-    for node, pods in there.items():
+    for name, pods in there.items():
         for each in pods:
-            standing.setdefault(node, NodeInfo()).put(each)
-            index.add(each, node)
+            standing.setdefault(name, NodeInfo()).put(each)
+            index.add(each, name)
     return index.closed(new, there, OwnPods())
 
 
@@ -660,3 +661,29 @@ def test_terms_that_came_since_the_last_query_are_compared_and_no_others() -> No
     index.add((PodTerm((Requirement("app", "NotIn", ("b",)),), frozenset({"hpc"})),), "x1")
     assert len(index.selecting(new)) == len(APPS) + 1
     assert index.effort == len(APPS) + 1
+
+
+def test_a_pod_that_waits_for_its_bind_counts_with_its_present_labels() -> None:
+    story = Story(nodes=[builders.node("x1")])
+    other = app("other")
+    story.queues(other, 17, at=NOW)
+    story.polls({17: "SUSPENDED"}, at=NOW + 1)
+    story.reads(job_of(other, 17, "SUSPENDED"), at=NOW + 1, granted=grant(17))
+    story.sees(pod("apart", anti_affinity=of_app("a")))
+    assert story.acts(AllocateNow, NOW + 2) == []
+    story.sees(replace(other, labels={"app": "b"}))
+    assert story.acts(AllocateNow, NOW + 2)
+
+
+def test_a_bound_pod_of_a_gang_keeps_other_pods_from_its_own_node_alone() -> None:
+    story = Story()
+    pods = [member(number, 2, labels={"app": f"{number}"}) for number in range(2)]
+    story.sees(*pods)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 1), ("x2", 1)))
+    binds = {bind.name: bind for bind in story.acts(BindPod, NOW)}
+    story.sees(pod("apart", anti_affinity=of_app("0")))
+    assert story.acts(AllocateNow, NOW) == []
+    story.ended(binds["w-0"], at=NOW)
+    [asked] = story.acts(AllocateNow, NOW)
+    assert asked.spec.excluded_nodes == binds["w-0"].node

@@ -1393,3 +1393,26 @@ def test_a_pod_whose_label_is_edited_while_its_job_waits_says_that_it_stays(
         f"The labels of hpc/w-0 were edited and show {shows} now. A pod stays in the gang that it had when it was created: "
         "restore its labels, or recreate it."
     )
+
+
+def test_a_waiting_gang_that_grows_after_a_restart_gets_a_job_for_all_of_its_pods() -> None:
+    before = Story()
+    before.sees(*ring(2))
+    [asked] = before.acts(AllocateNow, START + 10)
+    story = Story()
+    pods = ring(2, created=START - 100)
+    job = replace(job_of(pods[0], 17, "PENDING"), name=asked.spec.name, tasks=2, reason="Resources")
+    story.sees(*pods)
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(job, at=NOW)
+    assert story.acts(CancelJob, NOW) == []
+    story.sees(*ring(3, created=START - 100))
+    [cancel] = story.acts(CancelJob, NOW + 10)
+    assert cancel.reason == "hpc/ring has [3] pods by shape now, and had [2]"
+
+
+def test_before_any_grant_was_read_memory_counts_as_slurms() -> None:
+    story = Story()
+    story.sees(*ring(2, memory=300_000))
+    [asked] = story.acts(AllocateNow, NOW)
+    assert asked.spec.tasks_per_node is None

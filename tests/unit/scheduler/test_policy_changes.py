@@ -502,6 +502,32 @@ def given_a_user(late: float, *unread: int) -> Story:
     return story
 
 
+def test_a_pod_shows_which_job_of_a_former_user_ends_first_and_no_read_that_is_still_to_be_made() -> None:
+    late = NOW + 60
+    story = given_a_user(late, 18)
+    said: list[str] = []
+    ended: list[int] = []
+    for second in range(1, 40):
+        states = "CANCELLED" if ended else "RUNNING"
+        story.polls({17: states, 18: "RUNNING"}, at=late + second)
+        for action in story.decides(late + second):
+            outcome = Outcome.DONE
+            match action:
+                case ReadJob(job_id=17):
+                    story.reads(job_of(TRAIN, 17, states, user="bob", submitted=START - 90), at=late + second)
+                case ReadJob():
+                    outcome = Outcome.UNREACHED
+                case CancelJob():
+                    ended.append(action.job_id)
+                case SetPodCondition():
+                    said.append(action.message)
+                case _:
+                    raise AssertionError(action)
+            story.ended(action, outcome, at=late + second)
+    assert ended == [17]
+    assert said == ["Slurm job 17 of bob ends first: it was made for the pod when the policy gave that user."]
+
+
 def test_when_the_policy_changes_a_pod_of_an_earlier_process_waits_for_the_read_that_has_not_succeeded_yet() -> None:
     """However long ago the process began: a job that is not read yet may be the pod's, of the user that it had."""
     late = NOW + 60
@@ -531,12 +557,12 @@ def test_reads_that_fail_again_and_again_let_the_pods_that_waited_for_them_be_su
     assert [each.spec.user for each in submissions(story, late + MAX_UNREADABLE + 0.2)] == ["alice"]
 
 
-def test_a_job_that_a_hint_hides_is_read_first_though_the_policy_changed_before_the_first_lists() -> None:
+def changed_early(*pods: Pod) -> Story:
+    """The policy gives a user to the pods of hpc before the lists of both clusters, of which the list of pods comes last."""
     story = story_of(Rule(("other",), Tenant("bob")))
     before, managed = story.world, {names.MANAGED_LABEL: "true"}
     story.world = new_world(before.config, started=START)
     both = Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob"))))
-    runs = story.bound(pod("runs", created=START - 200), 17, started=START - 190)
     story.sees(
         PolicyChanged(both, START + 1),
         NamespacesListed((KUBE_SYSTEM, Namespace("hpc", "1", managed))),
@@ -544,8 +570,19 @@ def test_a_job_that_a_hint_hides_is_read_first_though_the_policy_changed_before_
         SlurmNodesPolled(tuple((before.slurm_nodes or {}).values()), tuple(before.partitions.values()), START + 2),
     )
     story.polls({17: "RUNNING"}, at=START + 2)
-    pods = (replace(TRAIN, created=START - 100), runs)
     story.sees(PodsListed(Scope.OTHERS, (), START + 8), PodsListed(Scope.OURS, pods, START + 8))
+    return story
+
+
+def test_a_pod_that_comes_after_the_start_waits_for_no_read_though_the_policy_changed_before_the_first_lists() -> None:
+    story = changed_early(replace(TRAIN, created=START - 100))
+    story.sees(pod("new", created=START + 9))
+    assert [each.spec.name.partition("~")[0] for each in submissions(story, START + 9)] == ["hpc/new"]
+
+
+def test_a_job_that_a_hint_hides_is_read_first_though_the_policy_changed_before_the_first_lists() -> None:
+    runs = story_of().bound(pod("runs", created=START - 200), 17, started=START - 190)
+    story = changed_early(replace(TRAIN, created=START - 100), runs)
     job, acts = job_of(TRAIN, 17, user="bob", submitted=START - 90), list[Action]()
     for at in range(int(START) + 8, int(START) + 20):
         acts += [each for each in story.decides(at) if not isinstance(each, ReadJob | SetPodCondition)]

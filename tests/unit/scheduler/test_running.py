@@ -10,6 +10,7 @@ import pytest
 from scheduler import names
 from scheduler.actions import (
     Action,
+    AllocateNow,
     BindPod,
     DeletePod,
     EvictPod,
@@ -23,12 +24,13 @@ from scheduler.actions import (
 )
 from scheduler.events import OutageBegan, OutageEnded, OwnerRead, PodsListed, Scope, Side
 from scheduler.model import kubelet
-from scheduler.model.kubernetes import Condition, Owner, Pod, PodPhase
+from scheduler.model.kubernetes import Condition, Owner, OwnerRef, Pod, PodPhase
 from scheduler.rules.deadlines import lead_of, signal_s
 from scheduler.rules.running import _asked_for
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
-from tests.unit.scheduler.test_gangs import member
+from tests.unit.scheduler.test_gangs import member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
+from tests.unit.scheduler.test_reacquire import is_lost
 
 NOW = START + 20
 ENDS = NOW + 3600
@@ -619,7 +621,10 @@ def test_a_pod_that_fails_later_shows_since_when_it_is_bound() -> None:
     assert message.startswith("Bound for Slurm job 17 since 00:17 UTC, and not started")
 
 
-@pytest.mark.parametrize("unknown", [STUCK | {"waits_since": None}, {"phase": PodPhase.PENDING, "bound_at": None}])
+UNKNOWN: list[dict[str, Any]] = [STUCK | {"waits_since": None}, {"phase": PodPhase.PENDING, "bound_at": None}]
+
+
+@pytest.mark.parametrize("unknown", [*UNKNOWN, *(each | {"job_condition": None} for each in UNKNOWN)])
 def test_a_pod_of_which_it_is_not_known_since_when_it_waits_shows_nothing(unknown: dict[str, Any]) -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
@@ -1076,3 +1081,92 @@ def test_the_shortest_end_that_a_pod_of_a_previous_process_may_have(
 ) -> None:
     """Its annotations may have been edited since; then nothing is known."""
     assert _asked_for(pod(says=says, active_deadline_s=deadline_s)) == minutes
+
+
+def test_after_a_restart_only_those_owners_of_a_chain_are_read_that_are_not_known() -> None:
+    story, above = Story(ALONE), OwnerRef("apps/v1", "Deployment", "web", "uid-deployment")
+    starts, ends = START - 3600, START + 90_000
+    limit = {"starts": starts, "ends": ends, "time_limit_min": (ends - starts) // 60}
+    shown = replace(story.bound(pod("worker", owner=OWNER, created=starts), 17), started=starts, bound_at=starts)
+    story.sees(PodsListed(Scope.OURS, (shown,), START), OwnerRead(OWNER, Owner(OWNER, {}, above), START, "hpc"))
+    story.polls({17: "RUNNING"}, at=START)
+    told(story, shown, at=START + 1, **limit)
+    assert [read.ref for read in story.acts(ReadOwner, ends - 3600)] == [above]
+
+
+def test_a_deadline_in_flight_does_not_cost_the_pod_of_a_lost_job_its_nodes() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    acts = looks_and_learns(story, shown, at=ENDS - 119)
+    assert [each for each in acts if isinstance(each, SetDeadline)]
+    acts = is_lost(story, ENDS - 100)
+    assert [each.spec.required_nodes for each in acts if isinstance(each, AllocateNow)] == ["x1"]
+
+
+def test_an_end_that_takes_effect_late_is_announced_though_a_deadline_was_set_since() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.polls({17: "RUNNING SIGNALING"}, at=NOW + 50)
+    at = NOW + 51
+    acts = looks_and_learns(story, shown, "RUNNING", "SIGNALING", at=at, preempted=at, ends=at + 30)
+    [end] = [each for each in acts if isinstance(each, FailByDeadline)]
+    story.ended(end, Outcome.UNKNOWN, at=at)
+    story.polls({17: "RUNNING"}, at=at + 1)
+    told(story, shown, at=at + 1)
+    acts = looks_and_learns(story, shown, at=ENDS - 119)
+    [deadline] = [each for each in acts if isinstance(each, SetDeadline)]
+    story.ended(deadline, at=ENDS - 118)
+    story.sees(replace(shown, set_deadline_s=1))
+    events = [each.event for each in story.acts(SetPodCondition, ENDS - 117)]
+    assert events == [names.ENDED]
+
+
+def test_a_replica_stays_while_a_sibling_is_being_ended() -> None:
+    story = Story(ALONE, checked=False)
+    first, second = runs(story, web("web-1"), 17), runs(story, web("web-2"), 18)
+    story.polls({17: "RUNNING", 18: "COMPLETED"}, at=ENDS - 700)
+    for read in story.acts(ReadJob, ENDS - 700):
+        told(story, second, 18, "COMPLETED", at=ENDS - 700)
+        story.ended(read, at=ENDS - 700)
+    assert [each.name for each in story.acts(DeletePod, ENDS - 700)] == ["web-2"]
+    at = ENDS - 599
+    for read in story.acts(ReadJob, at):
+        told(story, first, at=at)
+        story.ended(read, at=at)
+    assert story.acts(EvictPod, at) == []
+
+
+def test_a_job_whose_pod_waits_for_its_bind_is_not_read_for_its_end_and_delays_no_other_pod() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "SUSPENDED"}, at=NOW + 5)
+    for second in range(5, 100):
+        for action in story.decides(NOW + second):
+            assert not isinstance(action, ReadJob)
+            story.ended(action, at=NOW + second)
+    story.sees(pod("next"))
+    assert story.acts(AllocateNow, NOW + 100)
+
+
+def test_the_job_of_a_gang_of_which_one_pod_waits_for_its_place_is_read_for_its_end() -> None:
+    story = Story()
+    goes, _ = gang_runs(story, ring(2), ("x1", 2), at=NOW)
+    story.polls({17: "SUSPENDED"}, at=NOW + 2)
+    story.sees(replace(goes, phase=PodPhase.FAILED), member(2, 2))
+    reads = [each for second in range(3, 60) for each in story.acts(ReadJob, NOW + second)]
+    assert [(each.job_id, each.bucket) for each in reads] == [(17, "running")]
+
+
+def test_the_job_of_a_gang_whose_pods_are_gone_is_not_read_for_its_end() -> None:
+    story = Story()
+    for gone in gang_runs(story, ring(2, grace_s=200), ("x1", 2), at=NOW):
+        story.loses(gone, NOW + 2)
+    assert not [each for second in range(3, 100) for each in story.acts(ReadJob, NOW + second)]
+
+
+def test_a_pod_that_runs_is_visited_again_only_if_something_changes() -> None:
+    story = Story(ALONE)
+    runs(story, TRAIN, ends=None, time_limit_min=-1)
+    assert story.plan(NOW + 20).wake == {}
+    story.world.dirty[key_of(TRAIN)] = None
+    assert story.plan(NOW + 20).wake == {}
