@@ -63,7 +63,7 @@ def pods_of_lost_jobs(workload: Workload, job: Placeholder, world: World) -> lis
     if job.grant is None or len(workload.jobs) < 2:  # usual, and this runs at each visit
         return []
     absent_s = world.config.tuning.absent_s
-    unproven = (other for other in world.jobs_of(workload) if other.key is None and other.id != workload.renamed)
+    unproven = (other for other in world.jobs_of(workload) if other.key is None)
     lost = {other.id: other for other in unproven if other.is_lost(absent_s)}
     bound_pods = [(pod, shown_id(pod)) for pod in workload.unfinished if workload.node_of(pod)]
     if all(job_id != job.id for _, job_id in bound_pods):
@@ -102,8 +102,8 @@ def _end_one(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass
 
 def _why_ended(workload: Workload, job: Placeholder) -> str:
     if not job.ended or job.requeued:
-        tried = was_tried(workload, job)
-        asked = f"; its nodes were asked for again: {workload.reacquired[1]}" if tried and workload.reacquired else ""
+        why_not = (workload.reacquired or (0, ""))[1]
+        asked = f"; its nodes were asked for again: {why_not}" if was_tried(workload, job) else ""
         return f"Slurm {'requeued' if job.requeued else 'lost'} the job of this pod ({job.id}){asked}"
     state = ", ".join(sorted(job.states & {flag for flag in job.states if is_ended(frozenset({flag}))}))
     reason = job.job.reason if job.job is not None and job.job.reason not in ("", "None") else ""

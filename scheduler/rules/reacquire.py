@@ -129,15 +129,8 @@ def _has_components(job: Placeholder) -> bool:
 
 
 def _is_missing(job: Placeholder, workload: Workload, world: World) -> bool:
-    """True if Slurm does not show this job of the workload, and the workload has no other job that lives.
-
-    A job that only the pods name counts if a previous process may have bound them: otherwise a user may have invented its id.
-    """
-    return (
-        not job.ended
-        and (job.proven or world.is_inherited(workload))
-        and not any(known.alive for known in world.jobs_of(workload))
-    )
+    """True if Slurm does not show this job of the workload, and the workload has no other job that lives."""
+    return not job.ended and not any(known.alive for known in world.jobs_of(workload))
 
 
 def _is_being_ended(workload: Workload, this_pass: Pass) -> bool:

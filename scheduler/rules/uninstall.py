@@ -143,7 +143,7 @@ def _under_way(world: World) -> str:
 def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
     """The remaining work for one workload, by its phase."""
     world = this_pass.world
-    if workload.of_other_scheduler or _is_left_alone(workload, world):
+    if _is_left_alone(workload, world):
         return
     now, subject = world.phase_of[workload.key], workload.readable or "pods that are gone"
     running = [pod for pod in workload.unfinished if workload.node_of(pod)]

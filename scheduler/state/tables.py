@@ -315,13 +315,7 @@ class Tables:
     @property
     def ready(self) -> bool:
         """True if everything was listed once.  Before that nothing is known to be missing."""
-        return (
-            self.is_cluster_known
-            and self.nodes is not None
-            and self.slurm_nodes is not None
-            and self.polled is not None
-            and len(self.listed) == len(Scope)
-        )
+        return not self.missing
 
     @property
     def missing(self) -> list[str]:
@@ -348,7 +342,7 @@ class Tables:
 
     def is_quarantined(self, key: str) -> bool:
         """True if the workload is in quarantine: nothing is done to it, and no other workload waits for it."""
-        return bool(self.quarantine) and (ObjectKind.WORKLOAD, key) in self.quarantine
+        return (ObjectKind.WORKLOAD, key) in self.quarantine
 
     def tenant_of(self, pod: Pod) -> Tenant | Refusal:
         """The Slurm user and the limits of the pod, by the policy and the present labels of its namespace; or a refusal."""

@@ -44,8 +44,6 @@ class TokenBucket:
 
     def available(self, now: float) -> float:
         """The number of tokens that may be taken now."""
-        if self.at == float("-inf"):
-            return self.burst
         return min(self.burst, self.left + max(0.0, now - self.at) * self.rate)
 
     def take(self, now: float, count: int) -> None:
@@ -95,7 +93,7 @@ class FairQueue:
         """The next keys, at most *count*.  The cost does not depend on the number of keys behind them."""
         found: list[str] = []
         queues = [iter(queue) for queue in islice(self._queues.values(), max(0, count))]
-        while queues and len(found) < count:
+        while queues:
             again = []
             for queue in queues:
                 if len(found) < count and (key := next(queue, None)) is not None:

@@ -48,5 +48,4 @@ class UndecodedObjects:
 
     def among(self, uids: Collection[str]) -> bool:
         """True if one of these pods of this scheduler cannot be decoded now."""
-        undecoded = self.pods()
-        return bool(undecoded) and any(pod.uid in uids for pod in undecoded)
+        return any(pod.uid in uids for pod in self.pods())

@@ -319,8 +319,8 @@ class Workload:
 
     @property
     def is_bound_by_others(self) -> bool:
-        """True if the workload has strays, and each of its unfinished pods with a node is one."""
-        return bool(self.strays) and all(pod.uid in self.strays for pod in self._unfinished() if self.node_of(pod))
+        """True if each of its unfinished pods with a node is a stray; at least one has a node."""
+        return all(pod.uid in self.strays for pod in self._unfinished() if self.node_of(pod))
 
     def shown_condition(self, pod: Pod) -> Condition | None:
         """The PodScheduled condition of the pod, if it is False; otherwise None."""

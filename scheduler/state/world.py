@@ -63,9 +63,8 @@ class World(Jobs):
         """
         self.crowded.pop(node, None)
         self.crowded[node] = until
-        first = next(iter(self.crowded))
-        if len(self.crowded) > MAX_CROWDED or self.crowded[first] <= self.newest_event_at:
-            del self.crowded[first]
+        if len(self.crowded) > MAX_CROWDED:
+            del self.crowded[next(iter(self.crowded))]
 
     def forget(self, key: str) -> None:
         """Remove a workload, which must have no pod, no live job and no action in flight."""
