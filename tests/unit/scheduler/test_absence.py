@@ -47,6 +47,11 @@ def reads_nothing(story: Story, at: float) -> None:
 def cannot_have_them_again(story: Story, at: float) -> None:
     """The nodes of the lost jobs that are requested again then belong to other jobs."""
     story.decides(at)
+    refuses(story, at)
+
+
+def refuses(story: Story, at: float) -> None:
+    """Slurm refuses the requests in flight for the nodes of lost jobs."""
     for workload in story.world.workloads.values():
         if workload.in_flight is not None and isinstance(asked := workload.in_flight.action, AllocateNow):
             assert asked.spec.required_nodes == "x1"
@@ -264,6 +269,19 @@ def test_the_admins_word_releases_a_mass_absence_once() -> None:
         cannot_have_them_again(story, at)
     assert story.acts(FailByDeadline, NOW + 28) == [], "it was said of those that were missing then"
     assert len(others) == len(missing(story.world))
+
+
+def test_pods_that_an_admin_released_end_although_many_other_jobs_vanish_before_that() -> None:
+    story, ends = Story(), set[str]()
+    released, others = running(story, 22)[:11], {100 + number: "RUNNING" for number in range(11, 22)}
+    for at, listed in ((NOW + 5, others), (NOW + 7, others), (NOW + 9, {}), (NOW + 11, {})):
+        story.polls(listed, at=at)
+        reads_nothing(story, at)
+        story.sees(*[AbsenceConfirmed(at)] * (at == NOW + 7))
+    for at in range(int(NOW) + 12, int(NOW) + 40):
+        ends |= {each.name for each in story.acts(FailByDeadline, at)}
+        refuses(story, at)
+    assert ends == {each.name for each in released}
 
 
 def test_after_the_admins_word_pods_are_ended_only_if_slurm_refuses_their_nodes() -> None:
@@ -778,3 +796,15 @@ def test_a_job_that_was_not_read_for_long_counts_as_lost_soon_after_lists_lack_i
             elif isinstance(action, AllocateNow | SubmitJob):
                 asked.append(at)
     assert asked
+
+
+def test_a_job_that_a_read_does_not_find_is_shown_as_listed_only_after_another_list() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    shown = []
+    for at in (NOW + 20, NOW + 22, NOW + 24):
+        story.polls({17: "PENDING"}, at=at)
+        shown.append([each.message[:18] for each in story.acts(SetPodCondition, at)])
+        story.reads(None, job_id=17, at=at + 1)
+        shown.append([each.message[:18] for each in story.acts(SetPodCondition, at + 1)])
+    assert ["Slurm lists job 17" in messages for messages in shown] == [False, False, False, False, True, False]

@@ -412,3 +412,45 @@ def test_a_waiting_twin_does_not_take_the_place_of_a_renamed_job_that_slurm_lost
                 why.add(action.reason)
                 story.ended(action, Outcome.UNREACHED, at=at)
     assert why == {"job 18 is a twin: their job 17 may have been renamed by its user"}
+
+
+def test_a_pod_that_is_said_to_be_scheduled_names_no_job() -> None:
+    story = Story()
+    shown = Condition(True, names.PENDING, "Waiting in Slurm partition main (Priority). Job 17, as of 00:17 UTC.")
+    story.polls({17: "PENDING"}, at=NOW)
+    story.sees(pod("train", scheduled=shown, created=START - 100))
+    assert story.world.placeholders == {}
+
+
+def test_an_ended_job_that_only_a_deleted_pod_showed_is_forgotten_with_the_pod() -> None:
+    story = Story()
+    what = pod("claims", node="x1", phase=PodPhase.RUNNING, says={"job-id": "9000"}, created=START - 60)
+    story.sees(what)
+    story.polls({9000: "RUNNING"}, at=NOW)
+    story.decides(NOW)
+    story.polls({9000: "COMPLETED"}, at=NOW + 1)
+    story.loses(what, NOW + 1)
+    for at in range(1, 100):
+        for each in story.decides(NOW + at):
+            story.ended(each, Outcome.UNREACHED, at=NOW + at)
+    assert story.world.workloads == {}
+    assert story.world.placeholders == {}
+
+
+def test_a_pod_that_names_the_job_of_another_pod_ends_with_its_own_job() -> None:
+    story = Story()
+    a, b = pod("a", created=START - 100), pod("b", created=START - 100)
+    own, other = job_of(a, 17, submitted=START - 99), job_of(b, 18, submitted=START - 99)
+    shown_a, shown_b = (story.bound(each, 18, started=START - 90) for each in (a, b))
+    story.sees(shown_b)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=START + 2)
+    story.reads(own, at=START + 2, granted=grant(17))
+    story.reads(other, at=START + 2, granted=grant(18))
+    story.sees(shown_a)
+    story.polls({17: "COMPLETED", 18: "RUNNING"}, at=NOW + 20)
+    [read] = [each for each in story.acts(ReadJob, NOW + 20) if each.job_id == 17]
+    story.reads(replace(own, states=frozenset({"COMPLETED"})), at=NOW + 20)
+    story.ended(read, at=NOW + 20)
+    assert [(each.name, each.reason) for each in story.acts(FailByDeadline, NOW + 21)] == [
+        ("a", "Slurm job 17 ended: COMPLETED")
+    ]

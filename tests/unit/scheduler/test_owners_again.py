@@ -332,3 +332,14 @@ def test_owners_of_queued_pods_are_read_again_at_a_few_a_second_and_no_pod_waits
     plan = story.plan(late)
     assert 0 < len([each for each in plan.actions if isinstance(each, ReadOwner)]) <= 4
     assert "owners" not in plan.parked
+
+
+def test_a_stale_owner_that_could_not_be_read_is_read_again_after_a_wait() -> None:
+    story = Story()
+    story.sees(OwnerRead(JOB, Owner(JOB), NOW, "hpc"))
+    story.polls({}, at=NOW + 3600)
+    story.sees(pod("a", owner=JOB, created=NOW + 3600))
+    [read] = story.acts(ReadOwner, NOW + 3600)
+    story.ended(read, Outcome.UNREACHED, at=NOW + 3600)
+    assert story.decides(NOW + 3600) == []
+    assert story.acts(ReadOwner, NOW + 3610)

@@ -922,13 +922,14 @@ def test_the_nodes_of_a_pod_that_is_being_ended_are_not_asked_for_again() -> Non
     assert not [each for each in story.decides(NOW + 22) if isinstance(each, AllocateNow)]
 
 
-def test_an_end_that_came_to_nothing_long_ago_does_not_cost_a_lost_jobs_pod_its_nodes() -> None:
-    """The preemption was taken back, and the pod runs on."""
+@pytest.mark.parametrize("seconds", [300, 62])
+def test_an_end_that_came_to_nothing_does_not_cost_a_lost_jobs_pod_its_nodes(seconds: int) -> None:
+    """The preemption was taken back, and the pod runs on: its grace, and half a minute more, have passed."""
     story = Story()
     end = signalled(story)
     story.ended(end, at=NOW + 2)
     story.polls({17: "RUNNING"}, at=NOW + 3)
-    acts = is_lost(story, NOW + 300)
+    acts = is_lost(story, NOW + seconds)
     assert [each.spec.required_nodes for each in acts if isinstance(each, AllocateNow)] == ["x2"]
 
 
@@ -947,3 +948,21 @@ def test_a_gang_whose_affinity_its_own_members_meet_keeps_its_node() -> None:
     loses(story, NOW + 7)
     asked = asked_again(story)
     assert (asked.spec.required_nodes, asked.spec.min_nodes, asked.spec.max_nodes) == ("x2", 1, 1)
+
+
+def test_a_pod_that_is_bound_to_the_new_job_is_not_told_of_the_replacement() -> None:
+    story = Story()
+    shown = gang_runs(story)
+    loses(story, NOW + 7)
+    held = Grant(30, (GrantedNode("x1", 2, 200), GrantedNode("x2", 1, 100)))
+    story.ended(asked_again(story), at=NOW + 7, job_id=30, grant=held)
+    for action in story.decides(NOW + 7):
+        story.ended(action, at=NOW + 7)
+    since = {names.JOB_ID: "30", names.JOB_SINCE: "1970-01-01T00:17:10Z"}
+    told = [replace(each, annotations={**each.annotations, **since}) for each in shown]
+    story.sees(*told)
+    story.polls({30: "RUNNING"}, at=NOW + 8)
+    story.sees(replace(told[2], phase=PodPhase.FAILED), member(3, 3, created=NOW + 9))
+    [bind] = story.acts(BindPod, NOW + 10)
+    story.ended(bind, at=NOW + 10)
+    assert story.acts(SetPodCondition, NOW + 11) == []

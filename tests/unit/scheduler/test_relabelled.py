@@ -687,3 +687,38 @@ def test_pods_that_stay_name_the_job_that_one_of_them_shows_and_that_they_have()
     other.show(moves.uid, next(iter(other.shown.values())))
     relabelled.gather(story.world, story.world.workloads[KEY], JOB)
     assert (other.hint, other.jobs) == (10, {8, 10}), "they named another job"
+
+
+def test_a_member_may_wait_beside_a_pod_that_names_a_lost_job() -> None:
+    before, after = replace(JOB, id=6), replace(JOB, id=9)
+    story = _Restarted([_bound(0, job=before), _member(1)], after)
+    assert not story.lives(1, 100)
+
+
+def test_a_gang_on_two_jobs_of_its_own_ends_as_a_whole_if_slurm_loses_one_of_them() -> None:
+    before, after = replace(JOB, id=6), replace(JOB, id=9, nodes="x2")
+    story = _Restarted([_bound(1, job=after), _bound(0, job=before)], before, after)
+    for job in (before, after):
+        story.reads(job, at=RESTARTED + 1, granted=Grant(job.id, (GrantedNode(job.nodes, 2, 200),)))
+    assert not story.lives(2, 6)
+    del story.jobs[6]
+    done = story.lives(6, 30)
+    assert {action.job_id for action in done if isinstance(action, CancelJob)} == {9}
+
+
+def test_a_pod_that_waits_is_not_ended_although_it_names_a_lost_job() -> None:
+    """Its manifest was copied from a pod that ran for that job."""
+    suspended = replace(JOB_B, states=frozenset({"SUSPENDED"}))
+    runs, waits = (_showing(_of_b(rank), **{names.PREFIX + "gang-size": "3"}) for rank in (0, 1))
+    waits = _showing(waits, **{names.JOB_ID: "7"})
+    story = _Restarted([_relabelled(0, "3"), _bound(0, runs, JOB_B), waits], suspended)
+    story.reads(suspended, at=RESTARTED + 1, granted=Grant(8, (GrantedNode("x2", 2, 200),)))
+    assert _ended(story.lives(2, 60)) == {"uid-w0"}
+
+
+def test_the_end_of_a_lost_job_does_not_end_a_pod_of_the_gang_that_another_client_bound_with_its_id() -> None:
+    """After a restart, nothing proves that the job was the gang's."""
+    of_three = [_showing(_member(rank), **{GANG_SIZE: "3"}) for rank in range(3)]
+    story = _Restarted([_bound(0, of_three[0]), *of_three[1:]], JOB_B)
+    story.sees(_bound(1, of_three[1]))
+    assert _ended(story.lives(1, 60)) == {"uid-w0"}

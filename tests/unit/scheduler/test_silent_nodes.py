@@ -14,6 +14,7 @@ from scheduler.actions import (
     DeletePod,
     FailByDeadline,
     ReadJob,
+    SetDeadline,
     SetPodCondition,
 )
 from scheduler.events import Event, NodeDeleted, NodeSeen, OwnerRead, PodSeen, Scope
@@ -23,6 +24,7 @@ from scheduler.state import quarantine
 from tests.builders import CLUSTER, START, A, Story, grant, job_of, key_of, node, pod
 from tests.unit.scheduler.test_gangs import JOB, granted, member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
+from tests.unit.scheduler.test_running import ALONE, ENDS
 
 NOW = START + 20
 TRAIN = pod("train", gpu=8, grace_s=5)
@@ -312,3 +314,48 @@ def test_a_grant_does_not_wait_for_centuries_for_the_pod_in_its_place() -> None:
     assert cancels(story, NOW + 359) == []
     [cancel] = cancels(story, NOW + 360)
     assert cancel.reason == "released: on node x1 other/leaving still terminates"
+
+
+def test_a_pod_on_a_silent_node_is_not_written_off_because_a_deadline_is_in_flight() -> None:
+    story = Story(ALONE)
+    pods = ring(2)
+    shown = [replace(each, started=NOW, bound_at=NOW) for each in gang_runs(story, pods, ("x1", 1), ("x2", 1), at=NOW)]
+    story.sees(*shown)
+    name = story.world.placeholders[17].name
+    job = replace(job_of(pods[0], 17), name=name, starts=NOW, ends=ENDS, time_limit_min=60)
+    held = granted(17, ("x1", 1), ("x2", 1))
+    story.reads(job, at=NOW + 2, granted=held)
+    story.sees(NodeSeen(node("x1", ready=False, kubelet_silent_since=NOW + 10)))
+    at = ENDS - 119
+    [read] = story.acts(ReadJob, at)
+    story.reads(job, at=at, granted=held)
+    story.ended(read, at=at)
+    deadlines = story.acts(SetDeadline, at)
+    assert len(deadlines) == 2
+    for each in deadlines:
+        story.ended(each, at=at)
+    gone = next(each for each in shown if each.node == "x2")
+    story.loses(replace(gone, phase=PodPhase.FAILED), at + 1)
+    story.sees(member(2, 2, created=at + 1))
+    story.polls({17: "TIMEOUT"}, at=at + 20)
+    reads = story.acts(ReadJob, at + 20)
+    story.reads(replace(job, states=frozenset({"TIMEOUT"})), at=at + 20, granted=held)
+    for read in reads:
+        story.ended(read, at=at + 20)
+    plan = story.plan(at + 20)
+    assert plan.written_off == ()
+
+
+def test_a_pod_on_a_silent_node_is_written_off_only_if_another_pod_waits_for_its_end() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(NodeSeen(node("x1", ready=False, kubelet_silent_since=NOW + 10)), replace(shown, deleting_at=NOW + 25))
+    story.polls({17: "CANCELLED"}, at=NOW + 30)
+    for second in range(30, 600, 10):
+        plan = story.plan(NOW + second)
+        for read in [each for each in plan.actions if isinstance(each, ReadJob)]:
+            story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW + second)
+            story.ended(read, at=NOW + second)
+        assert plan.written_off == ()
+        assert not plan.wake or min(plan.wake.values()) > NOW + second

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, CancelJob, NudgeScheduler, Outcome, SetPodCondition, SubmitJob
+from scheduler.actions import AllocateNow, CancelJob, NudgeScheduler, Outcome, SetPodCondition, SubmitJob, UpdateJob
 from scheduler.events import PodSeen, Scope, SlurmNodesPolled
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Partition
@@ -62,6 +62,14 @@ def test_a_first_allocation_that_takes_long_is_waited_for_half_a_second(make: An
     story.sees(make("second"))
     assert submitted(story, NOW + 0.4) == {}
     assert submitted(story, NOW + 0.5) == {"second": SubmitJob}
+
+
+def test_after_a_refusal_pods_are_asked_for_one_by_one_again() -> None:
+    story = has_room()
+    story.queues(pod("refused"), 17, at=NOW)
+    story.polls({16: "RUNNING", 17: "RUNNING"}, at=NOW + 1)
+    story.sees(pod("a"), pod("b"))
+    assert submitted(story, NOW + 1) == {"a": AllocateNow}
 
 
 def test_pods_with_anti_affinity_are_submitted_one_by_one_and_other_pods_beside_them() -> None:
@@ -147,6 +155,24 @@ def test_a_full_node_is_excluded_for_a_minute(seconds: float, leaves_out: str) -
     new = replace(BIG, name="new", uid="uid-new")
     story.sees(new)
     assert excluded(story, new, NOW + seconds) == leaves_out
+
+
+def test_a_job_that_waits_keeps_the_full_node_excluded() -> None:
+    story = crowded("x1", "x2")
+    new = replace(BIG, name="new", uid="uid-new", annotations={names.PREFIX + "begin": "now+1hour"})
+    story.sees(new)
+    [submit] = [each for each in story.acts(SubmitJob, NOW + 1) if each.key == key_of(new)]
+    assert submit.spec.excluded_nodes == "x1"
+    story.ended(submit, at=NOW + 1, job_id=18)
+    assert story.acts(UpdateJob, NOW + 2) == []
+
+
+def test_a_job_that_waits_leaves_no_node_out_if_none_is_full() -> None:
+    story = Story()
+    story.sees(pod("a", says=LATER))
+    plan = story.plan(NOW)
+    assert [type(each) for each in plan.actions] == [SubmitJob]
+    assert plan.left_out == {}
 
 
 def test_a_node_that_is_not_in_slurm_any_more_is_not_excluded_by_name() -> None:

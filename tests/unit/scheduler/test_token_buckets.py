@@ -37,6 +37,17 @@ def test_a_limit_class_takes_no_more_than_it_holds_and_the_workload_that_waited_
     assert not any(story.world.parked.values())
 
 
+def test_a_workload_that_is_visited_while_its_limit_is_full_keeps_its_place() -> None:
+    story = Story(without(CONFIG, submits=1))
+    story.queues(pod("first"), 1, at=NOW)
+    story.sees(pod("a"), pod("b"), pod("c"))
+    [submit] = story.acts(SubmitJob, NOW)
+    story.sees(pod("b", labels={"edited": "since"}))
+    assert story.decides(NOW) == []
+    story.ended(submit, at=NOW, job_id=2)
+    assert [each.spec.name.partition("~")[0] for each in story.acts(SubmitJob, NOW)] == ["hpc/b"]
+
+
 def test_every_limit_class_is_empty_again_when_everything_has_ended() -> None:
     story = Story()
     story.runs(pod("a"), 1, at=NOW)

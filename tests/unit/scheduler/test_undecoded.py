@@ -132,3 +132,14 @@ def test_a_pod_can_still_be_bound_while_another_pod_cannot_be_decoded() -> None:
     story.sees(ObjectUndecoded(undecoded(pod("odd")), Scope.OURS))
     assert story.runs(pod("train"), 17, at=NOW).node == "x1"
     assert story.acts(BindPod, NOW + 1) == []
+
+
+def test_an_object_without_a_name_stays_undecoded_while_other_objects_are_decoded() -> None:
+    story = Story()
+    story.sees(PodsListed(Scope.OURS, (), START, (Undecoded("pod", "", "", "", "nonsense"),)))
+    story.sees(pod("other"))
+    story.polls({17: "RUNNING"}, at=START + 1)
+    [read] = story.acts(ReadJob, START + 1)
+    story.reads(job_of(pod("lost"), 17), at=START + 1)
+    story.ended(read, at=START + 1)
+    assert [act for at in range(1, 60) for act in story.acts(CancelJob, START + 12 + at)] == []
