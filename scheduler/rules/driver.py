@@ -47,7 +47,7 @@ def _take_steps(decision: Decision, workload: Workload, this_pass: Pass) -> bool
 
 
 def _wait(decision: Decision, workload: Workload, this_pass: Pass) -> None:
-    if decision.wake_at < NEVER:
+    if decision.wake_at != NEVER:
         this_pass.wake_at(workload.key, decision.wake_at)
     for limit in decision.limited_by:
         this_pass.park(workload.key, limit)

@@ -252,6 +252,19 @@ def test_a_replacement_whose_bind_fails_again_and_again_ends_nothing_of_the_gang
     assert story.world.workloads[bind.key].node_of(new) == "x1"
 
 
+def test_a_replacement_whose_bind_was_refused_as_often_as_costs_a_grant_is_bound_again_and_costs_nothing() -> None:
+    story = Story()
+    replaced(story)
+    [workload] = story.world.workloads.values()
+    at = NOW + 2
+    for _ in range(MAX_BIND_FAILURES + 1):
+        story.polls({17: "RUNNING"}, at=at)
+        [bind] = [each for each in story.decides(at) if isinstance(each, BindPod | CancelJob)]
+        assert isinstance(bind, BindPod)
+        story.ended(bind, Outcome.REFUSED, at=at, number=403)
+        at = workload.backoff.until
+
+
 def test_a_replacement_that_its_policy_does_not_allow_waits_and_ends_nothing() -> None:
     """The policy may give another user to another service account; here it gives none to the namespace any more."""
     story = Story()
