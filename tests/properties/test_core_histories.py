@@ -704,10 +704,12 @@ class Histories(RuleBasedStateMachine):
         return one.node in held or ANOTHER in held
 
     def spoilt(self, key: str) -> bool:
-        """One of its pods asks for what cannot be read, or shows a job before it is bound."""
+        """A pod asks for what cannot be read or for more than its place in a gang has, or shows a job before it is bound."""
         pods = self.world.workloads[key].pods.values()
-        preset = any(not one.node and names.JOB_ID in one.annotations for one in pods)
-        return preset or any(one.annotations.get(names.PREFIX + "nice") in ("x", "-1") for one in pods)
+        waiting = [one for one in pods if not one.node]
+        preset = any(names.JOB_ID in one.annotations for one in waiting)
+        more = len(waiting) < len(pods) and any(names.PREFIX + "gres" in one.annotations for one in waiting)
+        return preset or more or any(one.annotations.get(names.PREFIX + "nice") in ("x", "-1") for one in pods)
 
 
 def facts(world: World) -> tuple[object, ...]:
