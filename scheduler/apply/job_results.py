@@ -12,9 +12,9 @@ from scheduler.apply.reused_ids import job_of_call
 from scheduler.apply.submission_results import UNKNOWN_NODE
 from scheduler.model.limits import KnownLimits, LimitsOf
 from scheduler.state.backoff import Attempt
-from scheduler.state.placeholder import CANCELLED, Placeholder
+from scheduler.state.placeholder import CANCELLED, Placeholder, RefusedChange
 from scheduler.state.world import World
-from scheduler.translate.job_update import adopted, with_changes
+from scheduler.translate.job_update import adopted, value, with_changes
 
 MOST_LIMITS = 512  # entries; each is of one user in one account with one QOS
 MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over some ten minutes
@@ -77,7 +77,6 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     if job is None:
         return
     if event.outcome is Outcome.DONE:
-        world.clear_refusal(workload)
         _take_changes(job, action)
         return
     world.back_off(workload, event.at, attempt=Attempt.UPDATE_JOB)
@@ -86,8 +85,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     if event.refusal.number == UNKNOWN_NODE:
         world.nodes_stale = True
         return
-    _take_changes(job, action)  # the update is not repeated until something changes; the pod shows why
-    workload.refused = event.refusal
+    _note_refused_changes(job, action, event.refusal.message, event.at + world.config.tuning.refused_retry_s)
 
 
 def _note_accounting_outage(world: World, event: ev.ActionEnded) -> bool:
@@ -102,6 +100,21 @@ def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
     """Note that the job has the changed options.  It keeps its other options, even if the new translation differs."""
     asked = job.spec or (adopted(action.spec, job.job) if job.job is not None else action.spec)
     job.spec = with_changes(asked, action.spec, action.component, action.changes)
+    if job.refused_changes or job.one_by_one:
+        taken = {(action.component, field) for field in action.changes}
+        job.refused_changes = {field: refused for field, refused in job.refused_changes.items() if field not in taken}
+        if action.changes - {"excluded_nodes"}:  # which change with the nodes, again and again
+            job.retry_changes()  # they may depend on what was changed now
+
+
+def _note_refused_changes(job: Placeholder, action: act.UpdateJob, why: str, retry_at: float) -> None:
+    """The job stays as it is.  Of several fields Slurm does not say which one it refused: each is then tried alone."""
+    if len(action.changes) > 1:
+        job.one_by_one = True
+        return
+    [field] = action.changes
+    refused = RefusedChange(value(action.spec, action.component, field), why, retry_at)
+    job.refused_changes = {**job.refused_changes, (action.component, field): refused}
 
 
 def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> None:

@@ -37,6 +37,8 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
         world.default_partition = next((partition.name for partition in partitions.values() if partition.default), "")
         for key in world.by_phase[Phase.UNSUBMITTED]:  # Slurm's configuration changed: submit again (Q4)
             world.input_changed(world.workloads[key])
+        for key in world.by_phase[Phase.QUEUED]:
+            world.job_of[key].retry_changes()
         for key in (*world.by_phase[Phase.UNSUBMITTED], *world.by_phase[Phase.QUEUED]):
             world.refresh(world.workloads[key])  # the default partition may have changed
     world.slurm_nodes = nodes

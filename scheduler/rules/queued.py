@@ -17,7 +17,7 @@ from scheduler.rules.status import outage, waiting, waiting_unread
 from scheduler.rules.submission import is_managed, not_managed, spec_for
 from scheduler.rules.uninstall import withdraw
 from scheduler.state.backoff import Attempt
-from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder
+from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder, RefusedChange
 from scheduler.state.workload import Workload
 from scheduler.translate import job_update
 
@@ -36,8 +36,6 @@ def queued(workload: Workload, this_pass: Pass) -> Decision:
     if (lost := world.outages.get(Side.SLURM)) is not None:
         return outage(workload.members, lost, f"The pod waits in its queue as job {job.id}.", this_pass)
     kept, note = _keep_current(workload, job, this_pass)
-    if workload.refused is not None:
-        note = workload.refused.message
     note = " ".join(filter(None, (note, regrouped(workload))))
     shown = [_why_queued(workload, pod, job, note, this_pass) for pod in workload.members]
     return combine((kept, _watch_begin(job, this_pass), *shown))
@@ -109,18 +107,40 @@ def _update(
     fixed_all = frozenset().union(*fixed)
     options = ", ".join(job_update.keys(fixed_all - job_update.GOVERNED if "user" in fixed_all else fixed_all))
     possible = [changed - unchanging for changed, unchanging in zip(changes, fixed, strict=True)]
+    refused = _refused(job, spec, possible)
+    later = {field: change.retry_at for field, change in refused.items() if this_pass.now < change.retry_at}
+    possible = [
+        changed - {field for index, field in later if index == component} for component, changed in enumerate(possible)
+    ]
     component = next((index for index, changed in enumerate(possible) if changed), None)
-    update = NOTHING
+    update = wake(min(later.values())) if later else NOTHING
     if component is not None:
-        wanted = job_update.with_changes(asked, spec, component, possible[component])
-        update = _change(workload, job, wanted, component, possible[component], this_pass)
-    notes = [f"Slurm cannot change {options} of a waiting job; recreate the pod to apply it."] if options else []
+        fields = frozenset(sorted(possible[component])[:1]) if job.one_by_one else possible[component]
+        wanted = job_update.with_changes(asked, spec, component, fields)
+        update += _change(workload, job, wanted, component, fields, this_pass)
+    notes = list(dict.fromkeys(_not_applied(field, change) for (_, field), change in refused.items()))
+    notes += [f"Slurm cannot change {options} of a waiting job; recreate the pod to apply it."] if options else []
     if "user" in fixed_all:
         notes.append(
             f"The policy now gives the pod Slurm user {spec.user}, but job {job.id} still waits as user {job.user}; recreate "
             f"the pod to submit a job as {spec.user}."
         )
     return update, " ".join(notes)
+
+
+def _refused(job: Placeholder, spec: JobSpec, changes: list[frozenset[str]]) -> dict[tuple[int, str], RefusedChange]:
+    """The changes among these that Slurm refused, by index of the component and field."""
+    return {
+        (component, field): change
+        for (component, field), change in job.refused_changes.items()
+        if field in changes[component] and change.value == job_update.value(spec, component, field)
+    }
+
+
+def _not_applied(field: str, refused: RefusedChange) -> str:
+    """Which change Slurm refused, and why, in words."""
+    [what] = job_update.keys(frozenset({field})) or [field.replace("_", " ")]
+    return f"The new value of {what} is not applied to the job: {refused.answer}"
 
 
 def _change(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scheduler.model.amounts import EMPTY
 from scheduler.model.slurm import Grant, Job, JobSpec, States, holds_nodes, is_ended
@@ -30,6 +30,20 @@ class KnownTenant:
 
     tenant: Tenant
     changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedChange:
+    """A change of one field of a waiting job that Slurm refused (K8).
+
+    value     the value that the field should get
+    answer    what Slurm said, a sentence
+    retry_at  when Slurm is asked again, epoch seconds
+    """
+
+    value: object
+    answer: str
+    retry_at: float
 
 
 @dataclass(slots=True)
@@ -72,6 +86,8 @@ class Placeholder:
     cancelled_for why this process ended the job; "": it did not
     cancel_until  until when a cancel whose answer was lost may still end the job; -inf: there is no such cancel
     bind_trouble  why the last bind to the present grant failed, a sentence; "": none failed, or one succeeded since
+    refused_changes  index of a component, and field of JobSpec, to the change of this field that Slurm refused last
+    one_by_one    an update of several fields was refused, so the fields are changed one by one: Slurm takes all or nothing
     """
 
     id: int
@@ -108,6 +124,15 @@ class Placeholder:
     bind_trouble: str = ""
     cancelled_for: str = ""
     cancel_until: float = float("-inf")
+    refused_changes: Mapping[tuple[int, str], RefusedChange] = field(default_factory=dict)
+    one_by_one: bool = False
+
+    def retry_changes(self) -> None:
+        """Ask Slurm again at once for the changes that it refused, and for all changes together."""
+        self.one_by_one = False
+        self.refused_changes = {
+            field: replace(refused, retry_at=float("-inf")) for field, refused in self.refused_changes.items()
+        }
 
     @property
     def name(self) -> str:

@@ -162,6 +162,8 @@ class Visits(Occupancy):
         for asked in (*self.jobs_of(workload), workload.in_flight):
             if asked is not None:
                 asked.components = EMPTY
+        for job in self.jobs_of(workload):
+            job.retry_changes()
         self.count_queued(workload)
 
     def clear_refusal(self, workload: Workload) -> None:

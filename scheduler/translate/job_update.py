@@ -58,6 +58,11 @@ def with_changes(asked: JobSpec, wanted: JobSpec, component: int, changed: Colle
     return replace(asked, parts=(*asked.parts[:index], part, *asked.parts[index + 1 :]))
 
 
+def value(spec: JobSpec, component: int, field: str) -> object:
+    """The value of a field of one component."""
+    return getattr((spec, *spec.parts)[component], field)
+
+
 def adopted(wanted: JobSpec, job: Job) -> JobSpec:
     """The specification of a job that a previous process submitted: as wanted now, with the nodes of the job itself."""
     parts = wanted.parts

@@ -114,16 +114,57 @@ def test_an_edit_that_cannot_be_read_is_reported_and_the_job_stays_as_it_is() ->
     assert '"-1"' in said.message
 
 
-def test_an_edit_that_slurm_refuses_is_reported_and_not_sent_again() -> None:
+QOS_REFUSED = "The new value of slurm-bridge/qos is not applied to the job: Slurm refused it (error 2066)."
+
+
+def refused_qos(story: Story, at: float) -> None:
+    [update] = story.acts(UpdateJob, at)
+    assert update.changes == {"qos"}
+    story.ended(update, Outcome.REFUSED, at=at, number=2066)
+
+
+def test_an_edit_that_slurm_refuses_is_reported_and_sent_again_after_minutes() -> None:
     story = queued()
     story.sees(edited({"qos": "high"}))
-    [update] = story.acts(UpdateJob, NOW + 2)
-    story.ended(update, Outcome.REFUSED, at=NOW + 2, number=2066)
+    refused_qos(story, NOW + 2)
     [said] = story.acts(SetPodCondition, NOW + 10)
-    assert said.message == "Waiting in Slurm partition main as job 17. Slurm refused it (error 2066)."
-    assert story.acts(UpdateJob, NOW + 400) == []
+    assert said.message == f"Waiting in Slurm partition main as job 17. {QOS_REFUSED}"
+    assert story.acts(UpdateJob, NOW + 10) == []
+    [update] = story.acts(UpdateJob, NOW + 2 + story.world.config.tuning.refused_retry_s)
+    story.ended(update, at=NOW + 303)
+    assert not any("qos" in said.message for said in story.acts(SetPodCondition, NOW + 310))
+
+
+def test_a_refused_edit_is_still_reported_after_a_later_edit() -> None:
+    """Otherwise the user would believe that both are in force."""
+    story = queued()
+    story.sees(edited({"qos": "high"}))
+    refused_qos(story, NOW + 2)
+    story.decides(NOW + 10)
     story.sees(edited({"qos": "high", "nice": "1"}))
-    assert len(story.acts(UpdateJob, NOW + 401)) == 1
+    [both] = story.acts(UpdateJob, NOW + 20)
+    assert both.changes == {"nice", "qos"}, "Slurm may accept them now"
+    story.ended(both, Outcome.REFUSED, at=NOW + 20, number=2066)
+    [nice] = story.acts(UpdateJob, NOW + 22)
+    assert nice.changes == {"nice"}
+    story.ended(nice, at=NOW + 22)
+    refused_qos(story, NOW + 24)
+    [job] = story.world.placeholders.values()
+    assert job.spec is not None
+    assert (job.spec.nice, job.spec.qos) == (1, ""), "what was refused is not what was asked"
+    assert QOS_REFUSED in story.world.workloads[key_of(TRAIN)].last_status[TRAIN.uid].message
+    assert story.acts(UpdateJob, NOW + 100) == []
+
+
+def test_of_two_edits_the_one_that_slurm_accepts_is_not_lost() -> None:
+    """Slurm changes all fields of an update or none, and does not say which one it refuses."""
+    story = queued()
+    story.sees(edited({"nice": "5", "qos": "high"}))
+    [both] = story.acts(UpdateJob, NOW + 2)
+    story.ended(both, Outcome.REFUSED, at=NOW + 2, number=2066)
+    story.sees(edited({"nice": "5"}))
+    [nice] = story.acts(UpdateJob, NOW + 4)
+    assert (nice.changes, nice.spec.nice) == ({"nice"}, 5)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, JobSpec, Partition
 from scheduler.state.in_flight import InFlight
 from scheduler.state.phase import Phase
-from scheduler.state.placeholder import Placeholder
+from scheduler.state.placeholder import Placeholder, RefusedChange
 from scheduler.state.workload import Workload
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, slurm_node
 
@@ -587,11 +587,12 @@ def test_only_a_failure_delays_the_next_attempt(
 
 
 @pytest.mark.parametrize(("outcome", "counts"), [(Outcome.REFUSED, True), (Outcome.UNKNOWN, False)])
-def test_only_a_refused_update_is_not_repeated_before_something_changes(outcome: Outcome, counts: bool) -> None:
+def test_only_a_refused_update_is_noted_and_the_job_stays_as_it_is(outcome: Outcome, counts: bool) -> None:
     known = job(spec=SPEC)
     story, workload = having(known)
     update = UpdateJob(KEY, 17, "alice", replace(SPEC, nice=5), frozenset({"nice"}), "why")
     in_flight(story, workload, update)
     story.ended(update, outcome, at=NOW + 1, refusal=Refusal(names.REFUSED, "no", 2040))
-    assert (known.spec is not None and known.spec.nice) == (5 if counts else None)
-    assert (workload.refused is not None) is counts
+    assert known.spec == SPEC
+    noted = {(0, "nice"): RefusedChange(5, "no", NOW + 1 + story.world.config.tuning.refused_retry_s)}
+    assert known.refused_changes == (noted if counts else {})
