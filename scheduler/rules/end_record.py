@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from scheduler import actions as act
-from scheduler import names
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.rules.decision import NOTHING, Decision, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.backoff import Attempt
+from scheduler.state.named_job import names_no_other
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
@@ -50,7 +50,7 @@ def record_end_of_former_job(workload: Workload, this_pass: Pass) -> Decision:
 
 def _may_run(job: Placeholder, workload: Workload) -> bool:
     """True if an unfinished pod of the workload may run for this job."""
-    return any(_may_be_of(pod, job) for pod in workload.unfinished)
+    return any(names_no_other(pod, job) for pod in workload.unfinished)
 
 
 def why_done(workload: Workload, job: Placeholder) -> str:
@@ -65,12 +65,7 @@ def record_of(workload: Workload, job: Placeholder) -> str:
 def _pods_of(workload: Workload, job: Placeholder) -> list[Pod]:
     """The present and deleted pods of the workload that ran for this job, without pods of other jobs of the gang."""
     every = (*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values()))
-    return [pod for pod in every if _may_be_of(pod, job)]
-
-
-def _may_be_of(pod: Pod, job: Placeholder) -> bool:
-    """True unless the pod names another job.  Another client may have removed the annotation."""
-    return pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)
+    return [pod for pod in every if names_no_other(pod, job)]
 
 
 def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:

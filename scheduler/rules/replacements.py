@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler import names
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import tasks_of
+from scheduler.state.named_job import names_no_other
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
@@ -25,7 +25,7 @@ def are_replacements(workload: Workload, unbound: Sequence[Pod], job: Placeholde
         return True
     asked = job.spec or job.job
     every = (*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values()))
-    served = [pod for pod in every if workload.node_of(pod) and _names_job(pod, job)]
+    served = [pod for pod in every if workload.node_of(pod) and names_no_other(pod, job)]
     if asked is not None and len(served) >= tasks_of(asked):
         return True
     if job.asked_at is not None or not served:
@@ -33,8 +33,3 @@ def are_replacements(workload: Workload, unbound: Sequence[Pod], job: Placeholde
     bound_at = [pod.bound_at for pod in served if pod.bound_at is not None]
     since = min(bound_at) if bound_at else max(pod.created for pod in served)
     return all(pod.created > since for pod in unbound)
-
-
-def _names_job(pod: Pod, job: Placeholder) -> bool:
-    """True unless the pod names another job.  The annotations of a bind may not have been observed yet."""
-    return pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)

@@ -29,6 +29,14 @@ def shown_number(value: str | None) -> int | None:
     return int(value) if value and value.isascii() and value.isdecimal() and len(value) <= 10 else None
 
 
+def names_no_other(pod: Pod, job: Placeholder) -> bool:
+    """True unless the annotations of the pod name another job.
+
+    A pod without the annotation may be of this job: the bind was not observed yet, or another client removed the annotation.
+    """
+    return pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)
+
+
 def has_bind_annotations(pod: Pod) -> bool:
     """True if the pod has every annotation that a bind of the bridge writes; another client may write one of them."""
     return pod.annotations.keys() >= OF_A_BIND
