@@ -45,6 +45,7 @@ from scheduler.state.world import World
 
 AGAIN_S = 0.02  # the time to the next pass, if a pass leaves only workloads that wait in a limit
 SETTLING = 2  # the effort for one pod of a group whose members are determined again
+NODE_POLL_S = 1.0  # after a poll of Slurm's nodes for a grant, before the next one
 VISIT = 1  # the effort of one visit, besides the effort that the rule counts itself
 
 
@@ -64,7 +65,8 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     for work, rules in PERIODIC.items():
         visit_shared(work, rules, this_pass)
     visit_nodes(this_pass, tried.get(ObjectKind.NODE, ()), everything=everything)
-    if world.nodes_stale and now >= world.nodes_polled_from:
+    lacks_nodes = this_pass.lacks_nodes and now >= world.node_poll_planned_at + NODE_POLL_S
+    if (world.nodes_stale or lacks_nodes) and now >= world.nodes_polled_from:
         this_pass.add(act.PollNodes("the known state of Slurm's nodes is out of date"))
     return this_pass.plan()
 

@@ -52,6 +52,7 @@ def _reconfigure_ended(world: World, action: act.Reconfigure, event: ev.ActionEn
 
 def _node_poll_planned(world: World, action: act.PollNodes, at: float) -> None:
     world.nodes_stale = False
+    world.node_poll_planned_at = at
 
 
 def _node_poll_ended(world: World, action: act.PollNodes, event: ev.ActionEnded) -> None:

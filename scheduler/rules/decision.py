@@ -143,6 +143,7 @@ class Note:
     begin_is_due: bool = False
     adopted: tuple[int, JobSpec] | None = None
     not_asked_for: int | None = None
+    lacks_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +226,11 @@ def note(
     begin_is_due: bool = False,
     adopted: tuple[int, JobSpec] | None = None,
     not_asked_for: int | None = None,
+    lacks_nodes: bool = False,
 ) -> Decision:
     """A decision that only makes entries in the plan; see Note."""
-    made = Note(awaits, exclude, leave_out, is_charged, written_off, is_forgotten, begin_is_due, adopted, not_asked_for)
-    return Decision((made,))
+    facts = is_charged, written_off, is_forgotten, begin_is_due, adopted, not_asked_for, lacks_nodes
+    return Decision((Note(awaits, exclude, leave_out, *facts),))
 
 
 def wake(at: float, why: str = "") -> Decision:

@@ -122,6 +122,7 @@ def _take_note(note: Note, workload: Workload, this_pass: Pass) -> None:
         this_pass.forgotten.append(key)
     this_pass.exclude(key, note.exclude)
     this_pass.begin_is_due = this_pass.begin_is_due or note.begin_is_due
+    this_pass.lacks_nodes = this_pass.lacks_nodes or note.lacks_nodes
 
 
 def _charge(workload: Workload, this_pass: Pass) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from scheduler import names
 from scheduler.events import Side
+from scheduler.model.hostlist import folded
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, JobSpec
@@ -17,8 +18,16 @@ from scheduler.model.text import span
 from scheduler.place.assign import shortfall
 from scheduler.place.feasible import slurm_name
 from scheduler.policy.rules import Tenant
-from scheduler.rules.binding import Binding, cannot_use, in_order_of_grant, on_its_way, place_and_bind, release_grant
-from scheduler.rules.decision import NOTHING, Decision, wake
+from scheduler.rules.binding import (
+    LOOK_AGAIN_S,
+    Binding,
+    cannot_use,
+    in_order_of_grant,
+    on_its_way,
+    place_and_bind,
+    release_grant,
+)
+from scheduler.rules.decision import NOTHING, Decision, note, wake
 from scheduler.rules.identity import (
     cancel,
     cancel_broken,
@@ -112,6 +121,8 @@ def _comes_first(workload: Workload, unbound: Sequence[Pod], job: Placeholder, t
 def _use_grant(binding: Binding, this_pass: Pass) -> Decision:
     """Bind these pods if the grant has what the job asked for.  All facts that a bind needs are known."""
     workload, job, members, unbound = binding.workload, binding.job, binding.members, binding.unbound
+    if (polled_first := _lacks_nodes(binding, this_pass)) is not None:
+        return polled_first
     if why_not := _not_allowed(binding, this_pass):
         return cannot_use(binding, why_not, this_pass)
     asked = _asked(binding, this_pass)
@@ -130,6 +141,23 @@ def _use_grant(binding: Binding, this_pass: Pass) -> Decision:
     if len(workload.jobs) > 1:
         placed += cancel_twins(workload, job, this_pass) or NOTHING
     return wake(until) + placed if until is not None else placed
+
+
+def _lacks_nodes(binding: Binding, this_pass: Pass) -> Decision | None:
+    """Slurm may have got a granted node after the last poll of its nodes: they are polled before the grant is judged (F6).
+
+    None: the last poll has those of its nodes that Kubernetes has, or it was sent after the grant, or no newer poll has come
+    for a minute.
+    """
+    world = this_pass.world
+    since = binding.job.granted_at if binding.job.granted_at is not None else world.started
+    usable = {node.name for node in binding.grant.everywhere if node.name in world.by_slurm_name}
+    lacking = sorted(usable - (world.slurm_nodes or {}).keys())
+    is_newer = world.nodes_polled is not None and world.nodes_polled[0] >= since
+    if not lacking or is_newer or this_pass.now >= since + this_pass.tuning.exclude_s:
+        return None
+    why = f"The bind waits: slurm-bridge reads the nodes of Slurm again, because the last list lacks {folded(lacking)}."
+    return wake(this_pass.now + LOOK_AGAIN_S, why) + note(lacks_nodes=True)
 
 
 def _not_now(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:

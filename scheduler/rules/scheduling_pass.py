@@ -88,6 +88,7 @@ class Pass:
         # until when pods that run come before other submissions (S7); None: no rule has computed it in this pass
         self.first_attempts_until: float | None = None
         self.begin_is_due = False  # a job's begin time has come, and slurmctld was not nudged since
+        self.lacks_nodes = False  # a grant names nodes that the last poll of Slurm's nodes does not have
 
     # --- writing --------------------------------------------------------------------------------------------------
 

@@ -169,6 +169,7 @@ class Tables:
         self.unread_nodes = ev.ALL_READ
         self.nodes_stale = False
         self.nodes_polled_from = float("-inf")
+        self.node_poll_planned_at = float("-inf")
         # what the bridge remembers about nodes of both clusters
         self.node_state = NodeState()
         # Slurm's name of a node on which a grant could not be used, to the time until which that counts (F6)

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, SetPodCondition, SubmitJob, UpdateJob
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    Outcome,
+    PollNodes,
+    ReadJob,
+    SetPodCondition,
+    SubmitJob,
+    UpdateJob,
+)
 from scheduler.events import NodeDeleted, NodeSeen, PodDeleted, PodSeen, Scope, SlurmNodesPolled
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Container, Pod, PodPhase
@@ -547,3 +557,35 @@ def test_a_grant_with_less_memory_than_asked_for_is_released_where_memory_is_cou
     assert [cancel.reason for cancel in story.acts(CancelJob, NOW)] == [
         "released: Slurm granted it without 100 MiB of memory (99 on x1)"
     ]
+
+
+def on_a_new_node() -> Story:
+    """Slurm granted x9 before the bridge knows that Slurm has this node."""
+    story = Story()
+    story.sees(NodeSeen(node("x9")))
+    granted(story, pod("train"), grant(17, "x9"))
+    return story
+
+
+def test_a_grant_on_a_node_that_is_new_in_slurm_is_used_after_a_poll_of_nodes() -> None:
+    """Otherwise a job that waited for this node would lose its place in the queue."""
+    story = on_a_new_node()
+    assert [type(each) for each in story.decides(NOW)] == [PollNodes]
+    assert story.decides(NOW + 0.6) == [], "the answer is awaited"
+    story.sees(polled("x1", "x9", at=NOW + 0.7))
+    [bind] = story.acts(BindPod, NOW + 0.7)
+    assert bind.node == "x9"
+
+
+@pytest.mark.parametrize("later_s", [0.7, 61], ids=["the poll lacks it", "no poll comes"])
+def test_a_grant_on_a_node_that_slurm_does_not_list_is_released(later_s: float) -> None:
+    story = on_a_new_node()
+    story.decides(NOW)
+    if later_s < 1:
+        story.sees(polled("x1", at=NOW + later_s))
+    [cancel] = story.acts(CancelJob, NOW + later_s)
+    assert cancel.reason == "released: node x9 is not known to Slurm"
+
+
+def polled(*names: str, at: float) -> SlurmNodesPolled:
+    return SlurmNodesPolled(tuple(map(slurm_node, names)), (Partition("main", default=True),), at, at - 0.1)
