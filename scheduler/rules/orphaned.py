@@ -105,6 +105,11 @@ def _why_ended(workload: Workload, job: Placeholder) -> str:
         why_not = (workload.reacquired or (0, ""))[1]
         asked = f"; its nodes were asked for again: {why_not}" if was_tried(workload, job) else ""
         return f"Slurm {'requeued' if job.requeued else 'lost'} the job of this pod ({job.id}){asked}"
+    return how_it_ended(job)
+
+
+def how_it_ended(job: Placeholder) -> str:
+    """That the job ended, with its state and Slurm's reason, in words without a full stop."""
     state = ", ".join(sorted(job.states & {flag for flag in job.states if is_ended(frozenset({flag}))}))
     reason = job.job.reason if job.job is not None and job.job.reason not in ("", "None") else ""
     if job.cancelled_for:

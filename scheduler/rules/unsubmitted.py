@@ -7,9 +7,11 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
+from scheduler.rules.binding import SHOWN_AFTER_FAILURES
 from scheduler.rules.decision import NOTHING, Decision, wait_for, wake
 from scheduler.rules.identity import find_unseen_job, former_may_live, scan_until
 from scheduler.rules.missing_rights import without_rights
+from scheduler.rules.orphaned import how_it_ended
 from scheduler.rules.owners import read_again, read_stale_owners
 from scheduler.rules.reacquire import pods_that_run_first
 from scheduler.rules.scheduling_pass import Pass
@@ -66,9 +68,23 @@ def _translate_and_ask(workload: Workload, pods: list[Pod], this_pass: Pass) -> 
     tried_at = workload.retry_at if workload.refused is not None else workload.backoff.until
     scanned_at = scan_until(workload, this_pass)
     if this_pass.now < max(tried_at, scanned_at):
+        if why_not is None:
+            shown += _shown_end(workload, pods, tried_at, this_pass)
         return shown + wake(max(tried_at, scanned_at), _why_later(workload, tried_at, scanned_at, this_pass.now))
     first = pods_that_run_first(workload, this_pass)
     return first if first is not None else shown + submit(workload, spec, asked, this_pass)
+
+
+def _shown_end(workload: Workload, pods: list[Pod], tried_at: float, this_pass: Pass) -> Decision:
+    """Show that others ended the job in the queue, if that happened so often that the next job has to wait for seconds."""
+    ended = [job for job in this_pass.world.jobs_of(workload) if job.shows_end and not job.cancelled_for]
+    if not ended or this_pass.now >= tried_at or workload.backoff.failures < SHOWN_AFTER_FAILURES:
+        return NOTHING
+    last = max(ended, key=lambda job: job.id)
+    again = (
+        f"Earlier jobs of it ended, too: slurm-bridge asks for the next one at {exact_clock(tried_at, this_pass.now)}."
+    )
+    return statuses(pods, names.PENDING, f"{how_it_ended(last)} before the pod had a node. {again}")
 
 
 def _why_later(workload: Workload, tried_at: float, scanned_at: float, now: float) -> str:
@@ -80,7 +96,7 @@ def _why_later(workload: Workload, tried_at: float, scanned_at: float, now: floa
         )
     if workload.refused is not None:
         return f"It is tried again at {clock(tried_at, now)}, or when pod or policy change."
-    return f"An attempt failed; the next one is at {clock(tried_at, now)}."
+    return f"An attempt failed, or the job ended; the next attempt is at {clock(tried_at, now)}."
 
 
 def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | None:

@@ -273,3 +273,20 @@ def test_a_condition_that_is_not_written_keeps_nothing_waiting() -> None:
     [said] = story.decides(NOW)
     story.ended(said, Outcome.REFUSED, at=NOW, refusal=busy(1000.0))
     assert story.world.workloads[said.key].backoff.until < NOW + 60
+
+
+def test_a_pod_whose_jobs_are_cancelled_again_and_again_says_that_it_waits_for_the_next_one() -> None:
+    """Its status must not name a job that has ended as one that waits."""
+    story, at, ended = Story(), NOW, dict[int, str]()
+    for job_id in (17, 18, 19):
+        story.queues(TRAIN, job_id, at=at)
+        story.polls(ended | {job_id: "PENDING"}, at=at + 1)
+        ended[job_id] = "CANCELLED"
+        story.polls(ended, at=at + 2)
+        said = [each.message for each in story.acts(SetPodCondition, at + 2)]
+        at += 2 + 2 ** (job_id - 17)  # when the next job is requested
+        if job_id < 19:
+            assert said == [], "the next job comes soon"
+    again = "Earlier jobs of it ended, too: slurm-bridge asks for the next one at 00:17:13 UTC."
+    assert said == [f"Slurm job 19 ended: CANCELLED before the pod had a node. {again}"]
+    assert len(story.acts(SubmitJob, at)) == 1
