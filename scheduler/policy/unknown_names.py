@@ -1,4 +1,4 @@
-"""The message of a pod if Slurm does not know, or does not accept now, the user, account, partition or QOS of its job.
+"""The message of a pod if Slurm does not know, or does not accept now, a name in its job: user, account, partition, QOS …
 
 Slurm's own text names no value ("Invalid account or account/partition combination specified").  So the sentence adds what the
 job asked for, which rule of the policy gave it, and what an admin can do.
@@ -12,9 +12,11 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
 from scheduler.policy.rules import Tenant
 
-PARTITION, NO_DEFAULT, ACCOUNT, QOS, NOT_UP, USER = 2000, 2001, 2045, 2066, 2070, 6010  # Slurm's error numbers
-NUMBERS = frozenset({PARTITION, NO_DEFAULT, ACCOUNT, QOS, NOT_UP, USER})
-_ASKED_FOR = ("user", "account", "partition", "qos")
+# Slurm's error numbers
+PARTITION, NO_DEFAULT, ACCOUNT, RESERVATION, QOS, NOT_UP, USER = 2000, 2001, 2045, 2053, 2066, 2070, 6010
+NUMBERS = frozenset({PARTITION, NO_DEFAULT, ACCOUNT, RESERVATION, QOS, NOT_UP, USER})
+_ASKED_FOR = ("user", "account", "partition", "qos", "reservation")
+_MAY_BE_EXCLUDED = {ACCOUNT: "account", QOS: "QOS"}
 
 
 def with_names(refusal: Refusal, spec: JobSpec, tenant: Tenant | Refusal, default_partition: str) -> Refusal:
@@ -26,8 +28,8 @@ def with_names(refusal: Refusal, spec: JobSpec, tenant: Tenant | Refusal, defaul
     given = "" if isinstance(tenant, Refusal) else tenant.filled or f"{tenant.rule} decides here."
     value = asked[{QOS: "qos", NOT_UP: "partition"}.get(refusal.number, "account")]
     do = f"What an admin can do: {remedy(refusal.number, spec.user, value)}."
-    if refusal.number == ACCOUNT and asked["partition"]:
-        do += f" The partition may also exclude the account (scontrol show partition {asked['partition']})."
+    if (what := _MAY_BE_EXCLUDED.get(refusal.number)) is not None and asked["partition"]:
+        do += f" The partition may also exclude the {what} (scontrol show partition {asked['partition']})."
     return replace(refusal, message=" ".join(filter(None, (refusal.message, f"Asked for: {named}.", given, do))))
 
 
@@ -40,6 +42,7 @@ def remedy(number: int, user: str, value: str) -> str:
         PARTITION: "sinfo -s lists the partitions",
         NO_DEFAULT: "scontrol update partition=PARTITION default=yes, or name a partition in the policy",
         ACCOUNT: f"sacctmgr add user {user} account={value or 'ACCOUNT'}",
+        RESERVATION: "scontrol show reservation lists the reservations, and who may use each",
         QOS: f"sacctmgr modify user {user} set qos+={value or 'QOS'}",
         NOT_UP: f"scontrol update partition={value or 'PARTITION'} state=up",
         USER: f"make the user known on the host of slurmctld, where `id {user}` must work",

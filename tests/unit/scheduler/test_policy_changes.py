@@ -183,13 +183,15 @@ def test_what_slurm_does_not_know_names_the_rule_and_what_it_gave() -> None:
         (2000, 'user "alice", account "teama", partition "main", qos "high"', "sinfo -s lists the partitions"),
         (2045, 'user "alice", account "teama"', "sacctmgr add user alice account=teama"),
         (2066, 'partition "main", qos "high"', "sacctmgr modify user alice set qos+=high"),
+        (2053, 'reservation "maintenance"', "scontrol show reservation lists the reservations"),
         (2001, 'user "alice"', "scontrol update partition=PARTITION default=yes"),
         (2070, 'partition "main"', "scontrol update partition=main state=up"),
         (6010, 'user "alice"', "where `id alice` must work"),
     ],
 )
 def test_what_slurm_does_not_know_is_named_for_a_rule_without_templates_too(number: int, named: str, do: str) -> None:
-    given = Tenant("alice", accounts=Choice("teama"), partitions=Choice("main"), qos=Choice("high"))
+    kept = Choice("maintenance")
+    given = Tenant("alice", Choice("teama"), partitions=Choice("main"), qos=Choice("high"), reservations=kept)
     story = story_of(Rule(("hpc",), given))
     story.sees(TRAIN)
     [asked] = submissions(story, NOW)
@@ -219,14 +221,15 @@ def test_what_to_do_if_slurm_refuses_a_name_that_neither_the_job_nor_slurms_conf
     assert told.endswith(f'Asked for: user "alice". {DECIDES} What an admin can do: {do}')
 
 
-def test_a_refused_account_is_shown_with_the_partition_that_the_job_named() -> None:
+@pytest.mark.parametrize(("number", "what"), [(2045, "account"), (2066, "QOS")])
+def test_a_refused_account_or_qos_is_shown_with_the_partition_that_the_job_named(number: int, what: str) -> None:
     story = story_of(Rule(("hpc",), Tenant("alice", accounts=Choice("teama"), partitions=Choice("gpu"))))
     story.sees(TRAIN)
     [asked] = submissions(story, NOW)
-    story.ended(asked, Outcome.REFUSED, at=NOW, number=2045)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=number)
     [told] = {each.message for each in story.acts(SetPodCondition, NOW + 1)}
     assert 'Asked for: user "alice", account "teama", partition "gpu".' in told
-    assert told.endswith("The partition may also exclude the account (scontrol show partition gpu).")
+    assert told.endswith(f"The partition may also exclude the {what} (scontrol show partition gpu).")
 
 
 def test_a_refused_pod_that_names_no_partition_shows_the_default_one() -> None:
