@@ -6,10 +6,12 @@ Times are epoch seconds by the bridge's clock, unless a parameter says otherwise
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from scheduler import actions as act
 from scheduler import names
 from scheduler.events import Side
+from scheduler.model.amounts import NO_TEXT
 from scheduler.model.clocks import EXACT_S, FirstSeen
 from scheduler.model.kubernetes import NodeTerm, Owner, OwnerRef, Pod, owner_key
 from scheduler.model.slurm import UNLIMITED
@@ -178,6 +180,9 @@ class Facts(Tables):
             owner = self.owners[key]
             if owner is None:
                 break
+            if owner.ref.kind == "Deployment" and chain and chain[-1].ref.kind == "ReplicaSet":
+                # Kubernetes copies annotations of a Deployment to its ReplicaSets, and never takes them away there.
+                chain[-1] = replace(chain[-1], annotations=NO_TEXT)
             chain.append(owner)
             ref = owner.owner
         return tuple(chain), None

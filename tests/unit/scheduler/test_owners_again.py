@@ -343,3 +343,15 @@ def test_a_stale_owner_that_could_not_be_read_is_read_again_after_a_wait() -> No
     story.ended(read, Outcome.UNREACHED, at=NOW + 3600)
     assert story.decides(NOW + 3600) == []
     assert story.acts(ReadOwner, NOW + 3610)
+
+
+def test_an_annotation_that_was_removed_from_a_deployment_no_longer_counts() -> None:
+    """Kubernetes leaves a copy of it on the ReplicaSet, from before."""
+    story = Story()
+    copies, deployment = OwnerRef("apps/v1", "ReplicaSet", "web-1", "rs"), OwnerRef("apps/v1", "Deployment", "web", "d")
+    says = {names.PREFIX + names.PARTITION: "gpu"}
+    story.sees(pod("web-1-x", owner=copies))
+    story.sees(OwnerRead(copies, Owner(copies, says, deployment), NOW, "hpc"))
+    story.sees(OwnerRead(deployment, Owner(deployment), NOW, "hpc"))
+    [asked] = story.acts(AllocateNow, NOW)
+    assert asked.spec.partition == ""
