@@ -244,18 +244,18 @@ def test_changes_seen_before_the_first_list_do_not_pass_for_a_list() -> None:
 
 def test_annotations_of_owners_are_read_once_before_the_first_decision() -> None:
     story = Story()
-    deployment = OwnerRef("apps/v1", "Deployment", "web", "uid-deployment")
+    rollout = OwnerRef("argoproj.io/v1alpha1", "Rollout", "web", "uid-rollout")
     one, two = pod("web-1", owner=OWNER), pod("web-2", owner=OWNER)
     story.sees(one, two)
     [read] = story.decides(NOW)
     assert read == ReadOwner("hpc", OWNER, "annotations of ReplicaSet web")
 
-    story.sees(OwnerRead(OWNER, Owner(OWNER, {"slurm-bridge/qos": "high"}, deployment), NOW, "hpc"))
+    story.sees(OwnerRead(OWNER, Owner(OWNER, {"slurm-bridge/qos": "high"}, rollout), NOW, "hpc"))
     story.ended(read, at=NOW)
     [next_read] = story.decides(NOW)
-    assert next_read == ReadOwner("hpc", deployment, "annotations of Deployment web")
+    assert next_read == ReadOwner("hpc", rollout, "annotations of Rollout web")
 
-    story.sees(OwnerRead(deployment, Owner(deployment, {"slurm-bridge/partition": "gpu"}), NOW, "hpc"))
+    story.sees(OwnerRead(rollout, Owner(rollout, {"slurm-bridge/partition": "gpu"}), NOW, "hpc"))
     story.ended(next_read, at=NOW)
     [first] = story.acts(AllocateNow, NOW)
     story.ended(first, at=NOW, job_id=17, grant=grant(17))
