@@ -46,14 +46,18 @@ def privileged_user(settings: Settings, slurm_user: str) -> str:
     )
 
 
-def unknown_partition(settings: Settings, known: Collection[str]) -> str:
-    """A sentence if the policy names a partition that Slurm does not have; "": it names none."""
-    lacking = sorted(_named_partitions(settings).difference(known))
+def unknown_partition(settings: Settings, known: Collection[str], before: Settings | None = None) -> str:
+    """A sentence if the policy names a partition that Slurm does not have; "": it names none.
+
+    before   names of partitions in this policy are left out
+    """
+    named = _named_partitions(settings) - (_named_partitions(before) if before is not None else set())
+    lacking = sorted(named.difference(known))
     return f'policy: Slurm has no partition "{lacking[0]}". It has: {", ".join(sorted(known))}.' if lacking else ""
 
 
 def policy_trouble(settings: Settings, world: World) -> list[str]:
-    """Unknown partitions of the policy; at the start Slurm may not have listed its partitions."""
+    """Unknown partitions of the policy.  Only their pods are refused: the bridge starts, and goes on, for all others."""
     found = unknown_partition(settings, world.partitions) if world.partitions else ""
     return [found] if found else []
 
@@ -146,8 +150,9 @@ class PolicyFile:
                 f"{self.path}: policy: it has templates, and SlurmUser was not known at the start.",
                 "Restart the bridge while slurmctld answers.",
             )
-        trouble = privileged_user(found, self.slurm_user) or next(iter(policy_trouble(found, world)), "")
-        if trouble:
+        # A partition that was removed from Slurm must not hold up the other edits of the policy that names it.
+        missing = unknown_partition(found, world.partitions, self.settings) if world.partitions else ""
+        if trouble := privileged_user(found, self.slurm_user) or missing:
             raise ConfigError(f"{self.path}: {trouble}")
         return found
 

@@ -7,6 +7,7 @@ A mistake is a ConfigError, which ends the process with exit code 2.  A cluster 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TypeVar, cast
@@ -21,6 +22,8 @@ from bridge.slurm.client import Discovery, SlurmClient
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
 from bridge.slurm.user_tokens import UserTokens
 from scheduler.policy.templates import is_template
+
+log = logging.getLogger("slurm-bridge")
 
 NAMED_MOST = 5  # users without a usable token that are named
 
@@ -81,7 +84,7 @@ async def check_kubernetes(kube: KubeClient, server: str) -> str:
 
 
 async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Discovery:
-    """slurmrestd answers, is of a known version, shows `user` all jobs, and has the partitions of the policy.
+    """slurmrestd answers, is of a known version, and shows `user` all jobs.
 
     If slurmctld is down while slurmrestd answers, the bridge starts, unless its policy has templates.
     Raises NotYet if waiting may mend it, else ConfigError.
@@ -100,7 +103,7 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
             ) from None
         return found
     if partitions is not None and (missing := unknown_partition(settings, partitions)):
-        raise ConfigError(missing)
+        log.warning("%s Pods that need it are refused.", missing)  # the others are not: an admin may remove a partition
     return found
 
 

@@ -151,9 +151,9 @@ def _lacks_nodes(binding: Binding, this_pass: Pass) -> Decision | None:
     """
     world = this_pass.world
     since = binding.job.granted_at if binding.job.granted_at is not None else world.started
-    parts = (binding.grant, *binding.grant.parts)
-    usable = {node.name for part in parts for node in part.nodes if node.name in world.by_slurm_name}
-    lacking = sorted(usable - (world.slurm_nodes or {}).keys())
+    known = world.slurm_nodes or {}
+    names_granted = {node.name for part in (binding.grant, *binding.grant.parts) for node in part.nodes}
+    lacking = [name for name in names_granted if name in world.by_slurm_name and name not in known]
     is_newer = world.nodes_polled is not None and world.nodes_polled[0] >= since
     if not lacking or is_newer or this_pass.now >= since + this_pass.tuning.exclude_s:
         return None

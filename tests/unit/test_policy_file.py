@@ -130,6 +130,16 @@ def test_a_partition_that_is_made_later_mends_the_file_by_itself(admin: Admin) -
     assert admin.user(admin.looks()) == "bob"
 
 
+def test_a_partition_that_is_removed_from_slurm_holds_up_no_other_edit_of_the_policy(admin: Admin) -> None:
+    admin.world.partitions = {**admin.world.partitions, "old": admin.world.partitions["main"]}
+    admin.mounts(user="bob", partition={"default": "old"})
+    assert admin.user(admin.looks()) == "bob"
+    del admin.world.partitions["old"]
+    admin.mounts(user="dora", partition={"default": "old"})
+    assert admin.user(admin.looks()) == "dora"
+    assert admin.file.notes(admin.now) == []
+
+
 def test_other_keys_are_reported_to_need_a_restart_and_the_policy_takes_effect_all_the_same(admin: Admin) -> None:
     admin.mounts(user="bob", more={"shared_nodes": False, "bypass": "end"})
     assert admin.user(admin.looks()) == "bob"

@@ -84,14 +84,18 @@ def test_users_whose_tokens_are_of_no_use_are_named_but_not_all_of_them(tmp_path
     assert len(told) == 6
 
 
-async def test_it_starts_while_slurmdbd_is_away_and_partitions_are_not_reported() -> None:
+async def test_it_starts_though_a_partition_of_one_rule_is_gone_or_slurmdbd_is_away_and_none_is_listed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     cluster = SlurmCluster.example(started=NOW)
     policy = {"rules": [{"namespaces": ["hpc"], "user": "alice", "partition": {"default": "no-such"}}]}
     settings = Settings.model_validate({"slurm_url": "http://127.0.0.1:6820", "policy": policy})
-    with pytest.raises(ConfigError, match='no partition "no-such"'):
-        await check_slurm(client(cluster, "slurm"), settings, "slurm")
+    assert (await check_slurm(client(cluster, "slurm"), settings, "slurm")).accounting
+    assert 'no partition "no-such"' in caplog.text
+    caplog.clear()
     cluster.accounting_up = False
     assert (await check_slurm(client(cluster, "slurm"), settings, "slurm")).accounting
+    assert "no partition" not in caplog.text
 
 
 @pytest.mark.parametrize("conf", [{"SlurmUser": "hpcd"}, {"SlurmUser": "HPCd(64030)"}])
