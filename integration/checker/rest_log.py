@@ -1,4 +1,4 @@
-"""slurmrestd's log, read for one question: who cancelled a job of which slurmdbd does not say it.
+"""slurmrestd's log, read for one question: who cancelled a job of which neither slurmdbd nor slurmctld says it.
 
 After a start of slurmctld its database no longer says who cancelled a job that had ended before.  A bridge cancels a job by
 its id and name together, `DELETE …/jobs/` (docs/decisions/0003).  Journeys cancel a job by its id alone, `DELETE …/job/7`.

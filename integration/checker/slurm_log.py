@@ -34,12 +34,14 @@ UPDATE = re.compile(rf"_slurm_rpc_update_job: (?:complete )?{_JOB} uid=(?P<uid>\
 WRITES = re.compile(rf"\b_update_job: (?:.*{_JOB})?")
 LIMIT = re.compile(rf"_update_job: setting time_limit to (?P<minutes>\d+) for {_JOB}")
 NOTICE = re.compile(rf"job_signal: 18 of running {_JOB}")
+KILL = re.compile(rf"_slurm_rpc_kill_job: REQUEST_KILL_JOB {_JOB} uid (?P<uid>\d+)")
 RECOVERED = re.compile(rf"Recovered {_JOB} Assoc")
 STARTED, SERVES = re.compile("slurmctld version"), re.compile("Running as primary controller")
 FORGOTTEN = "UNINITIALISED"  # a job that ended MinJobAge ago; also a request that is only looked at
 TENTATIVE = "_het_job_limit_check"  # a component is "completed" for a moment, to see if its limits allow it
 STAMP = re.compile(_AT)
 UNSAVED_S = 30.0  # slurmctld saves its jobs every few seconds, and later on a machine that is busy
+KILLED_S = 1.0  # a job ends so soon after the request that ends it
 REPEATED_S = 0.05  # most changes are logged twice, by the code that makes them and by what it calls
 
 
@@ -63,6 +65,7 @@ class Life:
     leader   the id of the heterogeneous job that it is a component of; else its own id
     limits   when it was given another time limit, and that in seconds
     notices  when Slurm gave notice that it preempts the job
+    kills    when the job was to be ended by its id alone, as `scancel 7` does, and by which UID
     unsure   the job ended, and slurmctld was killed soon after and listed the job at its start.  The log does not show if
              slurmctld remembers the end
     """
@@ -72,6 +75,7 @@ class Life:
     changes: list[Change]
     limits: list[tuple[float, float]] = field(default_factory=list)
     notices: list[float] = field(default_factory=list)
+    kills: list[tuple[float, int]] = field(default_factory=list)
     unsure: bool = False
 
     @property
@@ -124,6 +128,11 @@ class Life:
             for one, later in pairwise(self.changes)
             if one.state not in (*HOLDS, "PENDING") and later.state in HOLDS
         ]
+
+    @property
+    def killed_by(self) -> int | None:
+        """The UID that ended the job by its id alone; None: nobody did.  A bridge ends jobs by id and name together."""
+        return next((uid for at, uid in reversed(self.kills) if 0 <= self.over - at <= KILLED_S), None)
 
     @property
     def over(self) -> float:
@@ -218,6 +227,10 @@ class SlurmLog:
         if life := self._now.get(int(found["id"])):
             life.notices.append(at)
 
+    def _killed(self, at: float, found: re.Match[str], line: str) -> None:
+        if life := self._now.get(int(found["id"])):
+            life.kills.append((at, int(found["uid"])))
+
     def _started(self, at: float, found: re.Match[str], line: str) -> None:
         self._known, self._since = set(), at
 
@@ -251,6 +264,7 @@ _LINES = {
     UPDATE: SlurmLog._updated,
     WRITES: SlurmLog._writes,
     NOTICE: SlurmLog._noticed,
+    KILL: SlurmLog._killed,
     RECOVERED: SlurmLog._recovered,
     STARTED: SlurmLog._started,
     SERVES: SlurmLog._serves,

@@ -210,6 +210,19 @@ def test_slurmrestd_may_know_who_cancelled_a_job(together: float, by_id: float |
     assert _found(run, 20) == found
 
 
+@pytest.mark.parametrize(
+    ("uid", "before_s", "found"),
+    [(0, 0.001, []), (2001, 0.001, ["V7"]), (0, 5, ["V7"])],
+    ids=["root", "its user", "before"],
+)
+def test_slurmctld_may_know_who_cancelled_a_job_by_its_id_alone(uid: int, before_s: float, found: list[str]) -> None:
+    run = _bound()
+    run.rest.together.append(EPOCH + 9.9)
+    run.log(10 - before_s, f"_slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=7 uid {uid}")
+    run.cancel(10, 7, by=None)
+    assert _found(run, 20) == found
+
+
 def test_a_job_whose_pod_has_ended_or_is_being_ended_may_be_cancelled() -> None:
     ends: tuple[Callable[[Run], object], ...] = (
         lambda run: run.phase(9, "train", "Succeeded"),
