@@ -81,6 +81,8 @@ class GrantedPods:
 
 def distinct_to_affinity(pods: Collection[Pod]) -> tuple[Pod, ...]:
     """One pod of each kind: pods are of one kind if affinity cannot distinguish them and their own anti-affinity is equal."""
+    if len(pods) <= 1:
+        return tuple(pods)
     return tuple({(pod.namespace, frozenset(pod.labels.items()), pod.anti_affinity): pod for pod in pods}.values())
 
 

@@ -243,6 +243,8 @@ class WaitingTerms:
 
     def concerned(self, pods: Iterable[Pod]) -> Iterable[str]:
         """Workloads with a term that selects one of these pods, by key; all keys if finding out takes many comparisons."""
+        if not self._index:  # usual, and this runs at each bind
+            return ()
         found: dict[str, None] = {}
         for pod in {self._index.kind(pod): pod for pod in pods}.values():
             lists = self._index.selecting_if_few(pod)

@@ -126,6 +126,8 @@ def former_user_key(workload: Workload, user: str) -> str:
 
 def living_job_of_former_user(world: World, workload: Workload) -> Placeholder | None:
     """A job of a former user of the workload that has not ended; None: there is none."""
+    if not workload.former_user_jobs:  # usual, and this runs at each visit
+        return None
     jobs = (world.placeholders.get(job_id) for job_id in workload.former_user_jobs)
     return next((job for job in jobs if job and job.alive and job.key == former_user_key(workload, job.user)), None)
 

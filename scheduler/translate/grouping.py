@@ -243,7 +243,8 @@ def rank_of(pod: Pod) -> Rank:
 
 def by_rank(pods: Iterable[Pod]) -> list[Pod]:
     """These pods in the order of their ranks."""
-    return sorted(pods, key=rank_of)
+    found = list(pods)
+    return sorted(found, key=rank_of) if len(found) > 1 else found
 
 
 def natural(name: str) -> Natural:
