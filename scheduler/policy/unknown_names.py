@@ -1,7 +1,8 @@
 """The message of a pod if Slurm does not know, or does not accept now, a name in its job: user, account, partition, QOS …
 
 Slurm's own text names no value ("Invalid account or account/partition combination specified").  So the sentence adds what the
-job asked for, which rule of the policy gave it, and what an admin can do.
+job asked for, which rule of the policy gave it, and what an admin can do.  The same for limits of a partition: Slurm's text
+does not name them ("Requested time limit is invalid (missing or exceeds some limit)").
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from scheduler.policy.rules import Tenant
 
 # Slurm's error numbers
 PARTITION, NO_DEFAULT, ACCOUNT, RESERVATION, QOS, NOT_UP, USER = 2000, 2001, 2045, 2053, 2066, 2070, 6010
-NUMBERS = frozenset({PARTITION, NO_DEFAULT, ACCOUNT, RESERVATION, QOS, NOT_UP, USER})
+ACCESS, NODE_COUNT, TIME = _OF_PARTITION = 2002, 2006, 2051
+NUMBERS = frozenset({PARTITION, NO_DEFAULT, ACCOUNT, RESERVATION, QOS, NOT_UP, USER, *_OF_PARTITION})
 _ASKED_FOR = ("user", "account", "partition", "qos", "reservation")
 _MAY_BE_EXCLUDED = {ACCOUNT: "account", QOS: "QOS"}
 
@@ -26,7 +28,8 @@ def with_names(refusal: Refusal, spec: JobSpec, tenant: Tenant | Refusal, defaul
         asked["partition"] = asked["partition"] or default_partition
     named = ", ".join(f'{field} "{value}"' for field, value in asked.items() if value)
     given = "" if isinstance(tenant, Refusal) else tenant.filled or f"{tenant.rule} decides here."
-    value = asked[{QOS: "qos", NOT_UP: "partition"}.get(refusal.number, "account")]
+    about = {QOS: "qos", NOT_UP: "partition", **dict.fromkeys(_OF_PARTITION, "partition")}
+    value = asked[about.get(refusal.number, "account")]
     do = f"What an admin can do: {remedy(refusal.number, spec.user, value)}."
     if (what := _MAY_BE_EXCLUDED.get(refusal.number)) is not None and asked["partition"]:
         do += f" The partition may also exclude the {what} (scontrol show partition {asked['partition']})."
@@ -45,6 +48,9 @@ def remedy(number: int, user: str, value: str) -> str:
         RESERVATION: "scontrol show reservation lists the reservations, and who may use each",
         QOS: f"sacctmgr modify user {user} set qos+={value or 'QOS'}",
         NOT_UP: f"scontrol update partition={value or 'PARTITION'} state=up",
+        ACCESS: f"scontrol show partition {value or 'PARTITION'} shows who may use it (RootOnly, AllocNodes, ReqResv)",
+        NODE_COUNT: f"scontrol show partition {value or 'PARTITION'} shows MinNodes and MaxNodes; a QOS may limit nodes, too",
+        TIME: f"scontrol show partition {value or 'PARTITION'} shows MaxTime; a QOS may limit times, too",
         USER: f"make the user known on the host of slurmctld, where `id {user}` must work",
     }[number]
 

@@ -186,6 +186,9 @@ def test_what_slurm_does_not_know_names_the_rule_and_what_it_gave() -> None:
         (2053, 'reservation "maintenance"', "scontrol show reservation lists the reservations"),
         (2001, 'user "alice"', "scontrol update partition=PARTITION default=yes"),
         (2070, 'partition "main"', "scontrol update partition=main state=up"),
+        (2002, 'partition "main"', "scontrol show partition main shows who may use it (RootOnly, AllocNodes, ReqResv)"),
+        (2006, 'partition "main"', "scontrol show partition main shows MinNodes and MaxNodes"),
+        (2051, 'partition "main"', "scontrol show partition main shows MaxTime"),
         (6010, 'user "alice"', "where `id alice` must work"),
     ],
 )
@@ -208,6 +211,7 @@ def test_what_slurm_does_not_know_is_named_for_a_rule_without_templates_too(numb
         (2045, "sacctmgr add user alice account=ACCOUNT."),
         (2066, "sacctmgr modify user alice set qos+=QOS."),
         (2070, "scontrol update partition=PARTITION state=up."),
+        (2051, "scontrol show partition PARTITION shows MaxTime; a QOS may limit times, too."),
     ],
 )
 def test_what_to_do_if_slurm_refuses_a_name_that_neither_the_job_nor_slurms_configuration_says(
