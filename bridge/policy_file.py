@@ -56,9 +56,9 @@ def unknown_partition(settings: Settings, known: Collection[str], before: Settin
     return f'policy: Slurm has no partition "{lacking[0]}". It has: {", ".join(sorted(known))}.' if lacking else ""
 
 
-def policy_trouble(settings: Settings, world: World) -> list[str]:
-    """Unknown partitions of the policy.  Only their pods are refused: the bridge starts, and goes on, for all others."""
-    found = unknown_partition(settings, world.partitions) if world.partitions else ""
+def policy_trouble(settings: Settings, world: World, before: Settings | None = None) -> list[str]:
+    """Unknown partitions of the policy (see unknown_partition).  Only pods that need one of them are refused."""
+    found = unknown_partition(settings, world.partitions, before) if world.partitions else ""
     return [found] if found else []
 
 
@@ -151,8 +151,8 @@ class PolicyFile:
                 "Restart the bridge while slurmctld answers.",
             )
         # A partition that was removed from Slurm must not hold up the other edits of the policy that names it.
-        missing = unknown_partition(found, world.partitions, self.settings) if world.partitions else ""
-        if trouble := privileged_user(found, self.slurm_user) or missing:
+        missing = policy_trouble(found, world, before=self.settings)
+        if trouble := privileged_user(found, self.slurm_user) or next(iter(missing), ""):
             raise ConfigError(f"{self.path}: {trouble}")
         return found
 

@@ -86,7 +86,8 @@ async def check_kubernetes(kube: KubeClient, server: str) -> str:
 async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Discovery:
     """slurmrestd answers, is of a known version, and shows `user` all jobs.
 
-    If slurmctld is down while slurmrestd answers, the bridge starts, unless its policy has templates.
+    If slurmctld is down while slurmrestd answers, the bridge starts, unless its policy has templates.  It also starts, with a
+    warning, if the policy names a partition that Slurm does not have.
     Raises NotYet if waiting may mend it, else ConfigError.
     """
     found = None
@@ -103,7 +104,7 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
             ) from None
         return found
     if partitions is not None and (missing := unknown_partition(settings, partitions)):
-        log.warning("%s Pods that need it are refused.", missing)  # the others are not: an admin may remove a partition
+        log.warning("%s Pods that need it are refused.", missing)  # an admin may remove a partition: other pods go on
     return found
 
 

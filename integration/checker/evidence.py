@@ -184,9 +184,10 @@ class Evidence:
         life, last = job.life, job.last
         if life.over == float("inf") or last.state != "CANCELLED":
             return False
-        if last.ended_by is None and life.killed_by is None:
+        ended_by = last.ended_by if last.ended_by is not None else life.killed_by
+        if ended_by is None:
             return self.rest.a_bridge_cancelled({life.id, life.leader}, life.over)
-        return (life.killed_by if last.ended_by is None else last.ended_by) == last.uid
+        return ended_by == last.uid
 
     def facts_since(self, scheduler: str, at: float) -> float:
         """The earliest time of the facts on which a request of that bridge at that time may rest."""

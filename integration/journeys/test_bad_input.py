@@ -38,7 +38,7 @@ def start(*arguments: str, **environment: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def waits(*arguments: str, says: tuple[str, ...], code: int = 503, **environment: str) -> None:
+def goes_on(*arguments: str, says: tuple[str, ...], code: int = 503, **environment: str) -> None:
     """Asserts that the bridge reports these texts in /readyz, goes on running, and ends cleanly after SIGTERM.
 
     code   what /readyz answers: 503 while the bridge waits, 200 if it works
@@ -89,11 +89,11 @@ def swapped(arguments: list[str], option: str, value: str) -> list[str]:
 
 def test_no_server_listens_at_the_slurm_url(good: list[str]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    waits(*swapped(good, "--slurm-url", url), says=(url,))
+    goes_on(*swapped(good, "--slurm-url", url), says=(url,))
 
 
 def test_the_slurm_url_leads_elsewhere(good: list[str], slurm: Slurm) -> None:
-    waits(*swapped(good, "--slurm-url", slurm.url + "/elsewhere"), says=("404",))
+    goes_on(*swapped(good, "--slurm-url", slurm.url + "/elsewhere"), says=("404",))
 
 
 def test_the_slurm_url_is_none(good: list[str]) -> None:
@@ -135,7 +135,7 @@ def test_kubernetes_does_not_listen(good: list[str], kube: Kube, tmp_path: Path)
     content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{free_port()}"
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(content))
-    waits(*swapped(good, "--kubeconfig", str(file)), says=("Kubernetes", "127.0.0.1"))
+    goes_on(*swapped(good, "--kubeconfig", str(file)), says=("Kubernetes", "127.0.0.1"))
 
 
 def kubeconfig_with(kube: Kube, folder: Path, user: dict[str, Any], **cluster: str) -> str:
@@ -171,7 +171,7 @@ def test_the_authority_of_another_kubernetes_cluster(good: list[str], kube: Kube
     authority = tmp_path / "ca.pem"
     authority.write_bytes(make(["127.0.0.1"], time.time()).authority)
     kubeconfig = kubeconfig_with(kube, tmp_path, {"token": "any"}, **{"certificate-authority": str(authority)})
-    waits(
+    goes_on(
         *swapped(good, "--kubeconfig", kubeconfig), says=("TLS with", f"the one that kubeconfig {kubeconfig}, context")
     )
 
@@ -190,7 +190,7 @@ def test_the_policy_names_a_partition_that_slurm_does_not_have_and_only_its_pods
     file = tmp_path / "settings.yaml"
     rule = {"namespaces": ["a"], "user": "alice", "partition": {"default": "nosuch"}}
     file.write_text(yaml.safe_dump({"policy": {"rules": [rule]}}))
-    waits(*good, "--config", str(file), says=('no partition "nosuch"', "main"), code=200)
+    goes_on(*good, "--config", str(file), says=('no partition "nosuch"', "main"), code=200)
 
 
 def test_an_unknown_key(good: list[str], tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_port_in_use(good: list[str]) -> None:
 
 def test_options_may_come_by_environment(kube: Kube, slurm: Slurm) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    waits(
+    goes_on(
         says=(url,),
         SLURM_BRIDGE_KUBECONFIG=kube.kubeconfig,
         SLURM_BRIDGE_SLURM_URL=url,

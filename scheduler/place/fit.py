@@ -173,9 +173,8 @@ def matcher(terms: Iterable[NodeTerm]) -> Matcher:
 
 def _check(requirement: Requirement) -> Check:
     """A check of one expression, which takes the value of its label; it is used for many nodes."""
-    return partial(
-        accepts, requirement.operator, dict.fromkeys(requirement.values)
-    )  # a value is found without a search
+    values = dict.fromkeys(requirement.values)  # a value is found without a search
+    return partial(accepts, requirement.operator, values)
 
 
 # --- room -----------------------------------------------------------------------------------------------------------

@@ -229,8 +229,19 @@ def note(
     lacks_nodes: bool = False,
 ) -> Decision:
     """A decision that only makes entries in the plan; see Note."""
-    facts = is_charged, written_off, is_forgotten, begin_is_due, adopted, not_asked_for, lacks_nodes
-    return Decision((Note(awaits, exclude, leave_out, *facts),))
+    made = Note(
+        awaits,
+        exclude,
+        leave_out,
+        is_charged,
+        written_off,
+        is_forgotten,
+        begin_is_due,
+        adopted,
+        not_asked_for,
+        lacks_nodes,
+    )
+    return Decision((made,))
 
 
 def wake(at: float, why: str = "") -> Decision:

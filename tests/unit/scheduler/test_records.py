@@ -158,7 +158,9 @@ def test_a_job_without_pods_is_kept_after_a_start_while_a_job_set_is_unread(wait
     story.sees(waits)
     assert [each.job_id for each in story.acts(CancelJob, NOW + 20)] == [17] * ends
     if not ends:
-        assert [each.job_id for each in story.acts(CancelJob, START + UNREAD_S)] == [17], "it was to be read by now"
+        assert [each.job_id for each in story.acts(CancelJob, START + UNREAD_S)] == [17], (
+            "the JobSet should have been read by now"
+        )
 
 
 @pytest.mark.parametrize("deleted", [False, True])

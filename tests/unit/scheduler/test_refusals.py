@@ -276,7 +276,7 @@ def test_a_condition_that_is_not_written_keeps_nothing_waiting() -> None:
 
 
 def test_a_pod_whose_jobs_are_cancelled_again_and_again_says_that_it_waits_for_the_next_one() -> None:
-    """Its status must not name a job that has ended as one that waits."""
+    """The status of the pod must not show an ended job as a job that waits."""
     story, at, ended = Story(), NOW, dict[int, str]()
     for job_id in (17, 18, 19):
         story.queues(TRAIN, job_id, at=at)

@@ -248,13 +248,19 @@ def test_what_is_left_out_is_forgotten_when_the_pod_is_bound() -> None:
     assert story.world.workloads[key_of(BIG)].left_out is None
 
 
-def test_a_pod_that_another_client_bound_keeps_its_node_from_useless_grants() -> None:
-    story = Story()
+def is_granted_a_claimed_node_in_vain(story: Story) -> Pod:
+    """BIG is granted x1 in vain, because a pod that another client bound, the result, is there."""
     claimed = replace(OTHER, namespace="hpc", scheduler_name=names.SCHEDULER_NAME)
     story.sees(claimed)
     granted(story, BIG, grant(17, cpus=40))
     [cancel] = story.acts(CancelJob, NOW)
     story.ended(cancel, at=NOW)
+    return claimed
+
+
+def test_a_pod_that_another_client_bound_keeps_its_node_from_useless_grants() -> None:
+    story = Story()
+    claimed = is_granted_a_claimed_node_in_vain(story)
     for at in (1, 61, 121):
         [asked] = story.acts(AllocateNow, NOW + at)
         assert asked.spec.excluded_nodes == "x1"
@@ -266,11 +272,7 @@ def test_a_pod_that_another_client_bound_keeps_its_node_from_useless_grants() ->
 
 def test_a_node_is_kept_from_useless_grants_by_a_pod_that_did_not_end_in_its_grace() -> None:
     story = Story()
-    claimed = replace(OTHER, namespace="hpc", scheduler_name=names.SCHEDULER_NAME)
-    story.sees(claimed)
-    granted(story, BIG, grant(17, cpus=40))
-    [cancel] = story.acts(CancelJob, NOW)
-    story.ended(cancel, at=NOW)
+    claimed = is_granted_a_claimed_node_in_vain(story)
     story.sees(replace(claimed, deleting_at=NOW + 60 - EXTRA_WAIT_S))
     [asked] = story.acts(AllocateNow, NOW + 60)
     assert asked.spec.excluded_nodes == "x1", "a bind would wait for it no longer"
