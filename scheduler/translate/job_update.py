@@ -45,6 +45,8 @@ def _total(spec: JobSpec, field: str) -> int:
 
 
 def _differing(asked: JobSpec, wanted: JobSpec) -> frozenset[str]:
+    if asked == wanted:  # usual, and this runs at each visit of a job that waits
+        return frozenset()
     named = (field.name for field in fields(asked) if field.name != "parts")
     return frozenset(name for name in named if getattr(asked, name) != getattr(wanted, name))
 
