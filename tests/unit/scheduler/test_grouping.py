@@ -130,8 +130,9 @@ def test_members_are_ordered_by_their_index_then_by_name_as_people_count() -> No
     assert sorted([second, first], key=rank_of) == [first, second]
 
 
-def test_a_gang_without_a_name_is_refused() -> None:
-    refused = group_of(pod(labels={names.PREFIX + names.GANG: ""}))
+@pytest.mark.parametrize("says", [{}, {"gang-size": "3"}], ids=["without a size", "with a size"])
+def test_a_gang_without_a_name_is_refused(says: dict[str, str]) -> None:
+    refused = group_of(pod(labels={names.PREFIX + names.GANG: ""}, says=says))
     assert isinstance(refused, Refusal)
     assert refused.message == "Label slurm-bridge/gang is empty: give the name of the gang."
 

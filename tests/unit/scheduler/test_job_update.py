@@ -168,6 +168,61 @@ def test_of_two_edits_the_one_that_slurm_accepts_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize(
+    ("refused", "together"),
+    [((), {"nice", "qos"}), (("account",), {"account", "qos"})],
+    ids=["the first edit is accepted", "the second edit is accepted"],
+)
+def test_as_soon_as_slurm_accepts_one_of_three_edits_the_others_are_sent_together_at_once(
+    refused: tuple[str, ...], together: set[str]
+) -> None:
+    """Slurm may have refused them because of the accepted one: a QOS may be allowed in one account only."""
+    story = queued()
+    story.sees(edited({"account": "teama", "nice": "5", "qos": "high"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.ended(update, Outcome.REFUSED, at=NOW + 2, number=2066)
+    at = NOW + 4
+    for field in refused:
+        [update] = story.acts(UpdateJob, at)
+        assert update.changes == {field}
+        story.ended(update, Outcome.REFUSED, at=at, number=2045)
+        at += 2
+    [accepted] = story.acts(UpdateJob, at)
+    assert len(accepted.changes) == 1
+    story.ended(accepted, at=at)
+    [update] = story.acts(UpdateJob, at + 1)
+    assert update.changes == together
+
+
+def test_nodes_that_slurm_refused_to_exclude_are_excluded_at_once_after_it_excluded_others() -> None:
+    """A refusal counts until Slurm accepts another value of the same field."""
+    story = Story(nodes=[node("x1"), node("x2"), node("x3")])
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.sees(NodeSeen(node("x2", unschedulable=True)))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.ended(update, Outcome.REFUSED, at=NOW + 2, number=2050)
+    story.sees(NodeSeen(node("x3", unschedulable=True)))
+    [update] = story.acts(UpdateJob, NOW + 4)
+    assert update.spec.excluded_nodes == "x[2-3]"
+    story.ended(update, at=NOW + 4)
+    story.sees(NodeSeen(node("x3")))
+    [update] = story.acts(UpdateJob, NOW + 6)
+    assert update.spec.excluded_nodes == "x2"
+
+
+def test_a_change_of_nodes_is_no_reason_to_send_a_refused_edit_again() -> None:
+    """Nodes change again and again."""
+    story = queued()
+    story.sees(edited({"qos": "high"}))
+    refused_qos(story, NOW + 2)
+    story.sees(NodeSeen(node("x2", unschedulable=True)))
+    [update] = story.acts(UpdateJob, NOW + 4)
+    assert update.changes == {"excluded_nodes"}
+    story.ended(update, at=NOW + 4)
+    assert story.acts(UpdateJob, NOW + 10) == []
+
+
+@pytest.mark.parametrize(
     "refusal",
     [{"number": 2018}, {"number": 2066, "later": True}],
     ids=["a node is not in Slurm any more", "Slurm may take it later"],
