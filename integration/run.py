@@ -110,6 +110,7 @@ INSTALLED = _journeys("installed", "installed_webhook", "installed_mint", "chart
 ENDS = _journeys("job_ends", "pod_ends")
 LIVES = _journeys("controllers", "image", "neither_ends")
 TORTURE = _journeys("release", "torture", "crashes")
+SAYS = "-rfEP"  # what a test printed although it passed, and the usual line for each test that failed
 # urllib3 leaves a socket open if its server dies during the TLS handshake.  It may be collected after the last test.
 UNCLOSED = "ignore:unclosed:ResourceWarning"
 REPLICAS = _journeys("granted", "lease", "rights_lost", "systemd", "two_bridges")
@@ -119,12 +120,12 @@ MONITORING = _journeys("monitoring", "tracing")
 SUITES = (
     Suite("faults", FAULTS, ("--no-kubelets",), judges=(*ALWAYS, "V6", "L1")),
     # They say how soon another one took over.
-    Suite("replicas", (*REPLICAS, "-rP"), ("--no-kubelets",), judges=ALL),
+    Suite("replicas", (*REPLICAS, SAYS), ("--no-kubelets",), judges=ALL),
     Suite("commands", COMMANDS, ("--no-kubelets",), judges=ALL),
-    Suite("installed", (*INSTALLED, "-rP"), ("--kubelets", "1", "--kwok", "1"), image=True),  # it says how long it took
+    Suite("installed", (*INSTALLED, SAYS), ("--kubelets", "1", "--kwok", "1"), image=True),  # it says how long it took
     Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",), judges=()),  # no bridge runs
     # They say how soon all went on.
-    Suite("torture", (*TORTURE, "-rP", "-W", UNCLOSED), ("--no-kubelets",), judges=ALL),
+    Suite("torture", (*TORTURE, SAYS, "-W", UNCLOSED), ("--no-kubelets",), judges=ALL),
     Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
     Suite("lives", LIVES, image=True, judges=(*ALWAYS, "V6")),
     Suite("workloads", WORKLOADS, ("--no-kubelets",), judges=ALL),
@@ -193,8 +194,11 @@ def main(chosen: list[str]) -> int:
         again = _run(suite, again=True)
         code = max(code, again.code)
         broken |= {suite.name} if again.broken else set()
-        if passed := sorted(set(before) - set(_failures(suite))) or (["pytest itself"] if not again.code else []):
+        after = _failures(suite)
+        if passed := sorted(set(before) - set(after)) or (["pytest itself"] if not again.code else []):
             print(f"integration: UNSTEADY, {suite.name} passed only alone: {', '.join(passed)}", flush=True)
+        if again.code:
+            print(f"integration: FAILED, {suite.name}: {', '.join(after) or 'pytest itself'}", flush=True)
     for name in sorted(broken):
         print(
             f"integration: the logs of {name} show a violated invariant, or too little (checker: …, above)", flush=True

@@ -6,4 +6,4 @@ cores that runs several suites at once is the measure.
 
 from __future__ import annotations
 
-PATIENCE_S = 150.0
+PATIENCE_S = 300.0

@@ -136,7 +136,7 @@ def test_another_replica_takes_over_after_a_kill_and_after_a_stop(
     ns = space("alice")
     many = replica_set("many", PODS, cpu="1", memory="16Mi", spec={"nodeSelector": wide})
     kube.apps.create_namespaced_replica_set(ns, many)
-    eventually("all run", lambda: _running(kube, ns) == PODS, within_s=300)
+    eventually("all run", lambda: _running(kube, ns) == PODS, within_s=2 * PATIENCE_S)
     took: dict[str, list[float]] = {"SIGKILL": [], "SIGTERM": []}
     for how, _ in itertools.product(took, range(TIMES)):
         name = pair.leader()
