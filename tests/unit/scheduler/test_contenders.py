@@ -78,6 +78,15 @@ def test_a_pod_is_queued_behind_a_pod_that_is_being_queued() -> None:
     assert type(submissions(story, NOW + 1)["hpc/third"]) is SubmitJob
 
 
+def test_a_pod_is_queued_behind_a_pod_that_is_queued_at_the_same_moment() -> None:
+    story = Story()
+    story.sees(pod("follows", says={"dependency": "afterany:8"}), NEXT)
+    assert {name: type(each) for name, each in submissions(story).items()} == {
+        "hpc/follows": SubmitJob,
+        "hpc/next": SubmitJob,
+    }
+
+
 def test_a_pod_does_not_wait_behind_a_pod_that_slurm_refuses() -> None:
     story = Story()
     without_room(story)

@@ -156,6 +156,19 @@ def test_a_refused_edit_is_still_reported_after_a_later_edit() -> None:
     assert story.acts(UpdateJob, NOW + 100) == []
 
 
+@pytest.mark.parametrize("later", [{}, {"nice": "6"}], ids=["taken back", "replaced by another value"])
+def test_a_refused_edit_is_not_reported_any_more_after_it_was(later: dict[str, str]) -> None:
+    story = queued()
+    story.sees(edited({"nice": "5"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.ended(update, Outcome.REFUSED, at=NOW + 2, number=2066)
+    [refused] = story.acts(SetPodCondition, NOW + 10)
+    assert "The new value of slurm-bridge/nice is not applied to the job" in refused.message
+    story.sees(edited(later))
+    [said] = story.acts(SetPodCondition, NOW + 20)
+    assert "is not applied" not in said.message
+
+
 def test_of_two_edits_the_one_that_slurm_accepts_is_not_lost() -> None:
     """Slurm changes all fields of an update or none, and does not say which one it refuses."""
     story = queued()
@@ -423,6 +436,16 @@ def test_what_is_edited_on_all_pods_of_a_gang_is_changed_in_every_component() ->
     assert story.acts(UpdateJob, NOW + 60) == []
 
 
+def test_an_edit_that_slurm_refuses_for_one_component_is_still_made_in_the_other() -> None:
+    story = two_components()
+    story.reads(components(story), at=NOW + 1)
+    story.sees(*[edited({"gang-size": "3", "comment": "second thoughts"}, each) for each in (LAUNCHER, *WORKERS)])
+    [launcher] = story.acts(UpdateJob, NOW + 2)
+    story.ended(launcher, Outcome.REFUSED, at=NOW + 2, number=2066)
+    [workers] = story.acts(UpdateJob, NOW + 20)
+    assert (launcher.component_id, workers.component_id, workers.changes) == (17, 18, {"comment"})
+
+
 def test_a_number_of_nodes_that_is_edited_while_the_gang_waits_is_reported() -> None:
     """Slurm takes the number of nodes only at the submission."""
     story = two_components()
@@ -500,6 +523,18 @@ def test_the_nodes_of_a_job_are_compared_however_they_were_written() -> None:
     assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "x1")
     story = adopted("x[1-2]")
     assert len(story.acts(UpdateJob, NOW + 1)) == 1
+
+
+def test_nodes_that_slurm_refused_to_exclude_are_not_reported_any_more_when_an_admin_has_excluded_them() -> None:
+    story = adopted("")
+    story.sees(NodeSeen(node("x1", unschedulable=True)))
+    [update] = story.acts(UpdateJob, NOW + 1)
+    story.ended(update, Outcome.REFUSED, at=NOW + 1, number=2066)
+    [refused] = story.acts(SetPodCondition, NOW + 20)
+    assert "The new value of excluded nodes is not applied to the job" in refused.message
+    story.reads(replace(job_of(TRAIN, 17, "PENDING"), excluded_nodes="x1", reason="Priority"), at=NOW + 30)
+    [said] = story.acts(SetPodCondition, NOW + 30)
+    assert "excluded nodes" not in said.message
 
 
 @pytest.mark.parametrize("nonsense", ["n[1-999999999]", "n[3-1]", "x1 x2", "[["])

@@ -125,6 +125,15 @@ def test_a_gang_whose_members_all_want_other_nodes_is_refused_before_each_node_w
     assert len(story.world.feasibility) <= MAX_SHAPES + 1
 
 
+def test_a_gang_whose_members_want_as_many_different_nodes_as_are_judged_is_submitted() -> None:
+    story = Story()
+    for number in range(MAX_SHAPES):
+        away = (NodeTerm((Requirement("rack", "NotIn", (str(number),)),)),)
+        says = {"gang-size": str(MAX_SHAPES)}
+        story.sees(pod(f"w{number}", cpu=100, labels={names.PREFIX + "gang": "ring"}, says=says, node_affinity=away))
+    assert story.acts(AllocateNow, NOW)
+
+
 def gang_that_differs_in_memory(size: int) -> Story:
     """Kubernetes sees equal pods: only their annotation differs."""
     story = Story(nodes=[node(f"x{number}") for number in range(size)])

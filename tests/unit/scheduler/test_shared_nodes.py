@@ -15,7 +15,7 @@ from scheduler.model.slurm import SlurmNode
 from scheduler.nodes.registration import ExternalNodes
 from scheduler.rules.reconcile_nodes import CORDONED, NOT_READY
 from tests.builders import CONFIG, START, node, pod
-from tests.unit.scheduler.test_nodes import Nodes
+from tests.unit.scheduler.test_nodes import LABEL, Nodes
 
 NOW = START + 20
 SHARED = replace(CONFIG, shared_nodes=True)
@@ -80,8 +80,9 @@ def test_what_an_admin_drained_or_set_down_stays_so(states: tuple[str, ...]) -> 
         assert nodes.stays(known, at=NOW, until=NOW + 1200) == [[]] * 41
 
 
-def test_without_its_kubelet_an_external_node_is_drained_and_never_set_down() -> None:
-    nodes = Nodes([shared(ready=False)], [theirs()], SHARED)
+@pytest.mark.parametrize("labels", [{}, LABEL], ids=["without the label", "with the label"])
+def test_without_its_kubelet_an_external_node_of_an_admin_is_drained_and_never_set_down(labels: dict[str, str]) -> None:
+    nodes = Nodes([shared(ready=False, labels=labels)], [theirs()], SHARED)
     [drain] = nodes.looks()
     assert drain == ChangeNode("x1", DRAIN, NOT_READY, theirs())
     nodes.ended(drain, at=NOW)
