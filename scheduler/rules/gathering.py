@@ -41,10 +41,20 @@ def gathering(workload: Workload, this_pass: Pass) -> Decision:
     if job is not None and this_pass.world.config.leaving:
         return withdraw(workload, job, this_pass)
     if job is not None:
-        return _keep_for_a_while(workload, job, this_pass)
+        return _read_size_first(workload, this_pass) or _keep_for_a_while(workload, job, this_pass)
     if (first := find_unseen_job(workload, this_pass) or no_new_job(workload, this_pass)) is not None:
         return first
     return gather(workload, this_pass)
+
+
+def _read_size_first(workload: Workload, this_pass: Pass) -> Decision | None:
+    """Read the size that only an owner has, as after a restart.  None: the size is known, or the owner shows none.
+
+    Until the owner was read, no pod is known to be missing, and the job keeps its age in the queue (K8).
+    """
+    if set(workload.pod_counts.sizes) != {None} or workload.size or _is_size_source_known(workload, this_pass):
+        return None
+    return _read_size_source(workload, this_pass)
 
 
 def _keep_for_a_while(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -61,7 +71,8 @@ def _keep_for_a_while(workload: Workload, job: Placeholder, this_pass: Pass) -> 
     if this_pass.now < until:
         kept = f"Slurm job {job.id} is kept for them until {exact_clock(until, this_pass.now)}."
         return wake(until) + _shown(workload, f"{workload.gathered} {kept}", warning=False)
-    why = f"{len(workload.members):,} of {workload.size:,} pods of {workload.readable} are left"
+    left = f"{len(workload.members):,} of {workload.size:,} pods of {workload.readable} are left"
+    why = left if workload.size else f"it is not known how many pods {workload.readable} has"
     return cancel(job, workload, this_pass, why)
 
 

@@ -13,6 +13,7 @@ from scheduler.events import ClockObserved, OwnerRead, Side
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod
 from scheduler.model.slurm import Job
+from scheduler.state.phase import Phase
 from scheduler.translate.grouping import GANG_SIZE, MAX_SIZE
 from tests.builders import CONFIG, OWNER, START, Story, pod
 from tests.unit.scheduler.test_gangs import JOB, asks, granted, member, ring
@@ -47,6 +48,40 @@ def test_a_gang_that_lost_a_member_shows_until_when_its_job_waits_for_another_on
     assert {(each.message, each.warning) for each in story.acts(SetPodCondition, NOW + 3)} == {(told, False)}
     assert shown(story, NOW + 29) == set()
     assert [each.job_id for each in story.acts(CancelJob, NOW + 30)] == [17]
+
+
+def after_a_restart() -> tuple[Story, ReadOwner]:
+    """Job 17 of two pods waits, which a previous process submitted.  Also the read of the owner that shows their number."""
+    pods = of_job(None, None)
+    before = Story()
+    before.sees(*pods)
+    [read] = before.acts(ReadOwner, NOW)
+    before.sees(OwnerRead(JOB, Owner(JOB, members=2), NOW, "hpc"))
+    before.ended(read, at=NOW)
+    [asked] = before.acts(AllocateNow, NOW)
+    story = Story(pods=pods)
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(Job(17, asked.spec.name, "alice", frozenset({"PENDING"}), partition="main", reason="Priority"), at=NOW)
+    [read] = story.acts(ReadOwner, NOW)
+    return story, read
+
+
+def test_after_a_restart_the_job_of_a_gang_waits_on_if_only_its_owner_shows_the_size() -> None:
+    story, read = after_a_restart()
+    assert story.acts(CancelJob, NOW + 60) == [], "its owner was not read yet"
+    story.sees(OwnerRead(JOB, Owner(JOB, members=2), NOW + 60, "hpc"))
+    story.ended(read, at=NOW + 60)
+    assert story.acts(CancelJob, NOW + 60) == []
+    assert len(story.world.by_phase[Phase.QUEUED]) == 1
+
+
+def test_after_a_restart_the_job_of_a_gang_ends_if_its_owner_shows_no_size() -> None:
+    story, read = after_a_restart()
+    story.sees(OwnerRead(JOB, Owner(JOB), NOW + 1, "hpc"))
+    story.ended(read, at=NOW + 1)
+    assert story.acts(CancelJob, NOW + 10) == []
+    [cancel] = story.acts(CancelJob, NOW + 60)
+    assert cancel.reason == "it is not known how many pods hpc/train has"
 
 
 # --- sizes ---------------------------------------------------------------------------------------------------------------
