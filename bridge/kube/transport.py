@@ -43,7 +43,7 @@ SIDE = "Kubernetes"
 USER_AGENT = f"slurm-bridge/{version('slurm-bridge')}"
 MAX_CALLS = 48  # calls at a time; with 16, a burst is a fifth slower, because each call waits for the server
 CONNECT_DEADLINE_S = 5.0
-OPEN_DEADLINE_S = 15.0  # until the server accepts a watch
+OPEN_DEADLINE_S = 15.0  # until the server accepts a watch; and, if it refuses, until its answer is complete
 FAILING_S = 3.0  # if all calls fail for so long, `trouble` reports it
 # An object is at most 1.5 MiB in etcd, and six times that in JSON (every character escaped).  An answer is decoded in one
 # piece, and the event loop waits meanwhile.  If a page of a list is longer than this, smaller pages are requested.
@@ -293,13 +293,21 @@ class HttpTransport:
             raise self._broken("watch", error, progress, OPEN_DEADLINE_S) from None
         try:
             if response.status != 200:
-                raise StreamRefused(await _whole(response, "GET"))
+                raise StreamRefused(await self._refusal(response, progress))
             yield _lines(response, self.access.server, stall_s)
         finally:
             # Abort instead of close: most watches are left before their end, and a TLS shutdown would outlive the session.
             if response.connection and response.connection.transport:
                 response.connection.transport.abort()
             response.close()
+
+    async def _refusal(self, response: aiohttp.ClientResponse, progress: _Progress) -> Reply:
+        """The answer of a server that does not accept the stream.  Raises Unanswered if it does not come whole."""
+        try:
+            async with asyncio.timeout(OPEN_DEADLINE_S):
+                return await _whole(response, "GET")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._broken("watch", error, progress, OPEN_DEADLINE_S) from None
 
     async def _opened(
         self, path: str, params: Mapping[str, str], stall_s: float, progress: _Progress

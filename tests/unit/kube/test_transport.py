@@ -7,7 +7,7 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -522,6 +522,18 @@ async def test_a_stream_that_is_refused_gives_the_answer() -> None:
             async with far.stream("/x", stall_s=5):
                 pytest.fail("it was refused")
     assert (refused.value.reply.status, refused.value.reply.body) == (410, b"too old")
+
+
+@pytest.mark.parametrize("half", [says_then_closes, says])
+async def test_a_stream_whose_refusal_does_not_come_whole_is_unanswered(
+    half: Callable[[bytes], Handle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "OPEN_DEADLINE_S", 0.2)
+    cut = answer(b"no room", "500 Oops")[:-3]
+    async with server(half(cut)) as url, wire(url) as far:
+        with pytest.raises(Unanswered):
+            async with far.stream("/x", stall_s=600):
+                pytest.fail("it was refused")
 
 
 async def test_a_stream_to_a_closed_port_is_unreachable() -> None:
