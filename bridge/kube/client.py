@@ -370,7 +370,7 @@ class KubeClient:
         message = message[:EVENT_MESSAGE_MOST]
         # The name is made from the content, so that a later process finds the event of an earlier process.
         digest = hashlib.sha256("\0".join((uid, reason, message)).encode()).hexdigest()[:16]
-        event = f"{name[:200]}.{digest}"
+        event = f"{name[:200].rstrip('-.')}.{digest}"  # no part of a name may end in "-"
         about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
         if not namespace:
             about = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
@@ -436,6 +436,7 @@ class KubeClient:
         """The controller or group that the reference names (W2).
 
         None: the kind is not known or not served, the object is gone or was recreated, or the bridge may not read the object.
+        Raises Unauthorized if the API server does not accept the bridge's credentials: that says nothing about the object.
         """
         group = ref.api_version.rpartition("/")[0]
         optional = MAY_BE_MISSING.get((group, ref.kind))
@@ -446,8 +447,12 @@ class KubeClient:
         path = f"{base}/namespaces/{_q(namespace)}/{plural}/{_q(ref.name)}"
         try:
             reply = await self._read("read owner", path)
-        except (NotFound, Unauthorized):
+        except NotFound:
             return None
+        except Unauthorized as error:
+            if error.code == FORBIDDEN:
+                return None
+            raise
         except ContractError as error:
             if optional and error.code == 404:  # no such API
                 return None

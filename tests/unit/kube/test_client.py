@@ -147,6 +147,13 @@ async def test_an_owner_that_the_bridge_may_not_read_is_none() -> None:
         await client(FakeTransport(no(500, "InternalError"))).read_owner(ref, "hpc")
 
 
+async def test_an_owner_is_not_taken_for_absent_while_the_credentials_are_not_accepted() -> None:
+    """Without the annotations of its owner, a pod would be submitted with other options than its user wrote."""
+    ref = OwnerRef("apps/v1", "ReplicaSet", "web", "o-1")
+    with pytest.raises(Unauthorized):
+        await client(FakeTransport(no(401, "Unauthorized"))).read_owner(ref, "hpc")
+
+
 @pytest.mark.parametrize(
     ("ref", "path", "spec", "status", "members"),
     [
@@ -236,6 +243,13 @@ async def test_the_memory_for_events_is_bounded() -> None:
         await made.post_event("hpc", "a", "u-1", "SlurmJobPending", f"Waiting, number {number}.", 5.0)
     assert len(made._events) == EVENTS_REMEMBERED
     assert far.answers == []
+
+
+async def test_the_name_of_an_event_is_valid_wherever_the_name_of_the_pod_is_cut() -> None:
+    far = FakeTransport(DONE)
+    await client(far).post_event("hpc", "a" * 199 + "-" + "b" * 20, "u-1", "SlurmJobPending", "Waiting.", 5.0)
+    name = far.asked[0][3]["metadata"]["name"]
+    assert all(part and not part.startswith("-") and not part.endswith("-") for part in name.split("."))
 
 
 async def test_a_long_event_is_cut_and_keeps_its_name() -> None:
