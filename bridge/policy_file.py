@@ -3,6 +3,9 @@
 Only `policy` and `priority_classes` follow the file; other keys need a restart, and /readyz names those that differ.  A file
 that cannot be used changes nothing: the previous policy stays in force, and log, metric and /readyz say so until the file is
 mended.  A ConfigMap is mounted as a symbolic link that kubelet replaces, so the file behind the link is checked.
+
+Half of a file is often a valid policy, which lacks rules or cuts the name of a user.  So a file that has changed is read only
+if it stays the same for SETTLE_S.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from scheduler.state.world import World
 log = logging.getLogger("slurm-bridge")
 
 EVERY_S = 2.0
+SETTLE_S = 0.5
 RELOADED = frozenset({"policy", "priority_classes"})
 _Stamp = tuple[int, int, int, int]
 _NEVER: _Stamp = (0, 0, 0, 0)
@@ -101,9 +105,19 @@ class PolicyFile:
     async def follow(self, emit: Callable[[Event], None], world: World) -> None:
         """Emit PolicyChanged whenever the policy changes.  Never returns."""
         while True:
+            await self._written()
             if (event := self.look(world)) is not None:
                 emit(event)
             await asyncio.sleep(EVERY_S)
+
+    async def _written(self) -> None:
+        """Wait while the file changes: it is being written."""
+        stamp = self._stamped()
+        while stamp != self._stamp:
+            await asyncio.sleep(SETTLE_S)
+            before, stamp = stamp, self._stamped()
+            if stamp == before:
+                return
 
     def look(self, world: World) -> PolicyChanged | None:
         """The policy of the file if it has changed; None: nothing changed, or the file cannot be used."""
@@ -118,6 +132,8 @@ class PolicyFile:
         except ConfigError as error:
             self._reject(str(error))
             return None
+        if self._stamped() != stamp:
+            return None  # it was written while it was read, and is read again
         self.trouble = ""
         self._name_others(found)
         if (found.policy, found.priority_classes) == (before.policy, before.priority_classes):

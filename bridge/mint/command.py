@@ -2,7 +2,8 @@
 
 The process has no event loop and no connection.  Once a second it checks if a token is due; meanwhile it waits for a signal.
 A mistake at the start ends the process with exit code 2.  A later problem is logged once, and the mint tries again each
-second.  The existing tokens stay: a token that is due is still valid for half of its life.
+second.  The existing tokens stay: a token that is due is still valid for half of its life.  A users file or a policy that
+cannot be used any more does not stop the mint: the users that it named before stay.
 """
 
 from __future__ import annotations
@@ -61,20 +62,20 @@ def _until_signalled(users: Users, mint: Mint) -> None:
     while signal.sigtimedwait(SIGNALS, LOOK_S) is None:
         trouble = _renew(users, mint)
         if trouble and trouble != logged:
-            log.error("%s The tokens that were written before live on until they expire.", trouble)
+            log.error("%s", trouble)
         elif logged and not trouble:
             log.info("tokens can be written again")
         logged = trouble
 
 
 def _renew(users: Users, mint: Mint) -> str:
-    """Renew the tokens that are due.  Returns why that failed, in sentences; "": it succeeded."""
+    """Renew the tokens that are due.  Returns what cannot be used, in sentences; "": everything can."""
     try:
         if count := mint.renew(users.now(), time.time()):
             log.info("wrote %s", _tokens(count))
     except ConfigError as error:
-        return str(error)
-    return ""
+        return f"{error} The tokens that were written before live on until they expire."
+    return f"{users.trouble} The users that were named there before stay." if users.trouble else ""
 
 
 def _tokens(count: int) -> str:

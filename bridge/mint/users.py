@@ -1,7 +1,8 @@
 """The users to mint tokens for: named on the command line, in a file, or by the rules of a policy.
 
 A template in a policy gives users that depend on namespaces.  This process does not see namespaces, so the admin lists these
-users in a file.  Both kinds of files are read again when they change.
+users in a file.  Both kinds of files are read again when they change.  If a changed file cannot be used, its former users
+stay: an error in a file must not let the tokens of all users expire.
 
 Users in a file or a policy must be ordinary: neither root nor SlurmUser nor a number, because an author of these files must
 not become an administrator of Slurm.  The command line may also name SlurmUser, for a bridge that has one token for all
@@ -41,8 +42,16 @@ class Users:
         self._sources = [_Source(file, in_file, slurm_user) for file in files]
         self._sources += [_Source(file, in_policy, slurm_user) for file in policies]
 
+    @property
+    def trouble(self) -> str:
+        """Why the former users of a file stay, in sentences; "": the files are used as they are."""
+        return " ".join(source.trouble for source in self._sources if source.trouble)
+
     def now(self) -> tuple[str, ...]:
-        """All users, each once.  Raises ConfigError if a source cannot be read, or names a user that is not allowed."""
+        """All users, each once.
+
+        Raises ConfigError if a source could never be used: it cannot be read, or names a user that is not allowed.
+        """
         found = dict.fromkeys(self._named)
         for source in self._sources:
             found |= dict.fromkeys(source.users())
@@ -52,24 +61,47 @@ class Users:
 
 
 class _Source:
-    """One file, which is read again when it has changed."""
+    """One file, which is read again when it has changed.
+
+    Half of a file names fewer users, and the token of a user who is not named is removed.  So a file that has changed is read
+    only if it is the same at two looks.
+
+    trouble   why the former users stay, in sentences; "": the file is used as it is
+    """
 
     def __init__(self, path: str, read: Callable[[str, str], Iterator[str]], slurm_user: str) -> None:
         self._path, self._read, self._slurm_user = path, read, slurm_user
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: tuple[int, int, int] | None = None  # of the content that was read
+        self._seen: tuple[int, int, int] | None = None  # at the last look
         self._users: tuple[str, ...] = ()
+        self.trouble = ""
 
     def users(self) -> tuple[str, ...]:
-        """The users of the file.  Raises ConfigError."""
+        """The users of the file.  Raises ConfigError if the file could never be used."""
+        try:
+            self._look()
+        except ConfigError as error:
+            if self._stamp is None:
+                raise
+            self.trouble = str(error)
+        return self._users
+
+    def _look(self) -> None:
+        """Read the file if it has changed and is not being written.  Raises ConfigError."""
+        before, self._seen = self._seen, self._stamped()
+        if self._seen == self._stamp:
+            self.trouble = ""
+        elif self._stamp is None or self._seen == before:
+            found = tuple(self._read(self._path, self._slurm_user))
+            if self._stamped() == self._seen:
+                self._users, self._stamp, self.trouble = found, self._seen, ""
+
+    def _stamped(self) -> tuple[int, int, int]:
         try:
             stat = Path(self._path).stat()
         except OSError as error:
             raise ConfigError(f"{self._path}: {error.strerror}.") from None
-        stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-        if stamp != self._stamp:
-            self._users = tuple(self._read(self._path, self._slurm_user))
-            self._stamp = stamp
-        return self._users
+        return (stat.st_mtime_ns, stat.st_ino, stat.st_size)
 
 
 def in_file(path: str, slurm_user: str) -> Iterator[str]:

@@ -146,7 +146,44 @@ def test_users_come_from_the_command_line_files_and_policies_and_files_are_read_
     users = Users(("slurm",), (str(listed),), (str(settings),))
     assert users.now() == ("slurm", "bob", "carol", "alice", "dave")
     listed.write_text("erin\n")
+    assert users.now() == ("slurm", "bob", "carol", "alice", "dave"), "the file may be half written"
     assert users.now() == ("slurm", "erin", "alice", "dave")
+
+
+def test_no_token_is_removed_while_the_users_file_is_being_written(tmp_path: Path) -> None:
+    listed, names = tmp_path / "users", "alice\nbob\ncarolina\n"
+    listed.write_text(names)
+    users = Users((), (str(listed),))
+    seen = {users.now()}
+    for end in (0, 6, 15):
+        listed.write_text(names[:end])
+        seen.add(users.now())
+    listed.write_text(f"{names}dora\n")
+    seen.add(users.now())
+    assert seen == {("alice", "bob", "carolina")}
+    assert users.now() == ("alice", "bob", "carolina", "dora")
+
+
+@pytest.mark.parametrize("text", ["root\n", "\xff", None])
+def test_a_users_file_that_cannot_be_used_any_more_lets_the_tokens_of_nobody_expire(
+    key: Path, out: Path, tmp_path: Path, text: str | None
+) -> None:
+    listed = tmp_path / "users"
+    listed.write_text("bob\n")
+    users, mint = Users(("alice",), (str(listed),)), Mint(str(out), str(key), 900)
+    mint.renew(users.now(), NOW)
+    if text is None:
+        listed.unlink()
+    else:
+        listed.write_bytes(text.encode("latin-1"))
+    for later in (450, 900, 1350):
+        mint.renew(users.now(), NOW + later)
+    assert set(ends(out).values()) == {NOW + 1350 + 900}
+    assert str(listed) in users.trouble
+    listed.write_text("carol\n")
+    users.now()
+    assert users.now() == ("alice", "carol")
+    assert users.trouble == ""
 
 
 @pytest.mark.parametrize("user", ["root", "ROOT", "slurm", "0", "../alice", ".alice", "-x", "a b", "a" * 300])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 import yaml
 
 from bridge.policy_file import PolicyFile
-from bridge.settings import load
-from scheduler.events import PolicyChanged
+from bridge.settings import Settings, load
+from bridge.simulation.virtual_time import run
+from scheduler.events import Event, PolicyChanged
 from scheduler.model.refusal import Refusal
 from scheduler.policy.rules import Priority
 from tests.builders import Story
@@ -113,6 +115,44 @@ def test_a_file_that_cannot_be_used_keeps_the_policy_before_and_says_so(
     assert admin.user(admin.looks()) == "bob"
     assert admin.file.notes(admin.now) == []
     assert admin.file.rejected() == [(0.0, {})]
+
+
+def test_half_of_a_file_is_no_policy_while_an_editor_writes_it(admin: Admin) -> None:
+    """Half of it would be in force: without the rule of the second namespace, or for a user with another name."""
+    rules = "policy:\n  rules:\n  - {namespaces: [hpc], user: bob}\n  - namespaces: [lab]\n    user: carolina\n"
+    events: list[Event] = []
+
+    async def writes() -> None:
+        async with asyncio.timeout(600):
+            follows = asyncio.ensure_future(admin.file.follow(events.append, admin.world))
+            await asyncio.sleep(3)
+            admin.path.unlink()
+            for end in range(len(rules)):
+                admin.path.write_text(rules[:end])
+                await asyncio.sleep(0.3)
+            admin.path.write_text(rules)
+            await asyncio.sleep(3)
+            follows.cancel()
+
+    run(writes())
+    [event] = events
+    assert isinstance(event, PolicyChanged)
+    assert [event.policy.tenant(namespace, "default", {}).user for namespace in ("hpc", "lab")] == ["bob", "carolina"]
+
+
+def test_a_file_that_is_written_while_it_is_read_is_read_again(admin: Admin) -> None:
+    reread = admin.file.reread
+
+    def is_overtaken() -> Settings:
+        found, admin.file.reread = reread(), reread
+        admin.mounts(user="carol")
+        return found
+
+    admin.looks()
+    admin.mounts(user="bob")
+    admin.file.reread = is_overtaken
+    assert admin.looks() is None
+    assert admin.user(admin.looks()) == "carol"
 
 
 def test_a_file_that_is_gone_keeps_the_policy_before(admin: Admin) -> None:
