@@ -185,7 +185,10 @@ class _RenewedCredentials:
         if loaded.ssl_ca_cert and b"-----BEGIN" not in trusted:
             raise self._no_authority()
         found = Found(token or None, trusted, certificate, key, bool(loaded.verify_ssl))
-        return await self.plugin.run(found) if self.plugin is not None else found
+        found = await self.plugin.run(found) if self.plugin is not None else found
+        if found.token and not (found.token.isascii() and found.token.isprintable()):
+            raise ConfigError(f"{self.where}: its token has a character that no header may hold.", TRY)
+        return found
 
     def _use(self, found: Found) -> None:
         """Make these the current credentials.  Raises ConfigError."""

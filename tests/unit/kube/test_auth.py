@@ -589,6 +589,23 @@ async def test_a_token_file_that_is_empty_for_a_moment_leaves_the_old_token(tmp_
     assert await authorization(access) == "Bearer second"
 
 
+@pytest.mark.parametrize("written", ["\0" * 64, "sec\x01ond", "sec\u00f6nd"])
+async def test_a_token_that_no_request_can_carry_leaves_the_old_token(tmp_path: Path, written: str) -> None:
+    """A file that was written shortly before a power failure may hold zeros."""
+    clock, token = Clock(), tmp_path / "token"
+    token.write_text("first")
+    access = await load(kubeconfig(tmp_path, {"tokenFile": str(token)}), now=clock)
+    token.write_text(written)
+    clock.now += 61
+    assert await authorization(access) == "Bearer first"
+    assert "its token has a character that no header may hold." in access.trouble()
+
+
+async def test_a_plugin_whose_token_no_request_can_carry_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="its token has a character that no header may hold"):
+        await load(kubeconfig(tmp_path, executing(plugin(tmp_path, 'say(token="a\\0b")'))))
+
+
 async def test_a_source_that_cannot_be_read_again_is_reported_once_while_the_previous_credentials_are_used(
     tmp_path: Path, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
