@@ -172,7 +172,7 @@ def _leaf(text: bytes) -> x509.Certificate:
     try:
         if found:
             return x509.load_pem_x509_certificate(found[0])
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         pass
     raise Unusable("there is no certificate in PEM")
 

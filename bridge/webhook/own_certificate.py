@@ -271,7 +271,11 @@ def _host(webhook: Object) -> str:
     try:
         return str(ipaddress.ip_address(host or ""))
     except ValueError:
-        return host or ""
+        pass
+    try:
+        return (host or "").encode("idna").decode()  # a certificate names no other letters than ASCII
+    except UnicodeError:
+        return ""
 
 
 def _webhooks(configuration: Object) -> list[Object]:

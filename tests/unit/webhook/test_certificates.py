@@ -49,6 +49,12 @@ def test_dates() -> None:
         check(pair, NOW - 2 * SKEW_S)
 
 
+def _of_version_54(certificate: bytes) -> bytes:
+    content = ssl.PEM_cert_to_DER_cert(certificate.decode())
+    assert content.count(b"\xa0\x03\x02\x01\x02") == 1
+    return ssl.DER_cert_to_PEM_cert(content.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x35")).encode()
+
+
 def mistakes() -> dict[str, tuple[bytes, bytes, str]]:
     one, other = made().pair, made().pair
     return {
@@ -59,6 +65,11 @@ def mistakes() -> dict[str, tuple[bytes, bytes, str]]:
         "empty": (b"", b"", "there is no certificate in PEM"),
         "a certificate of nonsense": (
             b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+            one.key,
+            "there is no certificate in PEM",
+        ),
+        "of a version that does not exist": (
+            _of_version_54(one.certificate),
             one.key,
             "there is no certificate in PEM",
         ),

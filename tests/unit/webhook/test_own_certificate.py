@@ -243,6 +243,7 @@ async def test_a_url_gives_the_name() -> None:
         ("https://127.0.0.1:8443/intercept", "127.0.0.1"),
         ("https://[0:0::1]:8443/x", "::1"),
         ("https://hook.example/x", "hook.example"),
+        ("https://h\u00f6rer.example/x", "xn--hrer-5qa.example"),
     ):
         cluster = Cluster()
         cluster.put(
@@ -307,7 +308,13 @@ async def test_a_secret_of_something_else_is_never_written(data: dict[str, bytes
 
 async def test_a_configuration_without_webhooks_is_reported() -> None:
     cluster = Cluster()
-    for webhooks in (None, [], ["x"], [{"clientConfig": {"url": "https://[x"}}]):
+    for webhooks in (
+        None,
+        [],
+        ["x"],
+        [{"clientConfig": {"url": "https://[x"}}],
+        [{"clientConfig": {"url": "https://\u00f6..x"}}],
+    ):
         cluster.put(PLACES.configuration_path, {"metadata": {"name": "x"}, "webhooks": webhooks})
         with pytest.raises(ConfigError, match="names no Service and no URL"):
             await Replica(cluster).look()
