@@ -11,6 +11,7 @@ from integration.reference import (
     page_annotations,
     page_findings,
     page_messages,
+    page_readme,
     page_reasons,
     page_reliability,
     page_scale,
@@ -25,5 +26,6 @@ PAGES: Mapping[Path, Callable[[], str]] = {
     ROOT / "docs" / "findings.md": page_findings.text,
     ROOT / "docs" / "reliability.md": page_reliability.text,
     ROOT / "docs" / "scale.md": page_scale.text,
+    ROOT / "README.md": page_readme.text,
     ROOT / "docs" / "performance.md": lambda: report.page(report.known(ROOT / "docs" / "performance.json")),
 }
