@@ -100,8 +100,8 @@ part of the run.
 
 ## What limits the figures
 
-* **The machine of 2026-11-28 was slow**, and **burst-4000**, **bound** and **ends** were measured on it. In an idle minute with
-  10,000 bound pods kube-apiserver took 10.2 % of a core there instead of 5.5 %, slurmrestd 17.3 instead of 11.2, slurmctld
+* **The machine of 2026-11-28 was slow**, and **burst-4000**, **bound** and **ends** were measured on it. In an idle minute
+  with 10,000 bound pods kube-apiserver took 10.2 % of a core there instead of 5.5 %, slurmrestd 17.3 instead of 11.2, slurmctld
   1.07 instead of 0.71. So these figures are 1.5 to 2 times those that a faster machine gave days before: 1.62 ms of CPU time a
   pod and 0.80 of a slower floor in a burst, 1.53 s for a restart, 1.25 s for the last tenth of 200 pods that end a second.
   Compare the ratios to the floor: 0.82 in a burst, and 1.72 for 200 jobs that end a second.
@@ -169,7 +169,7 @@ the code was divided into packages (two bursts, three times five restarts; the r
     make bench SCENARIO=alone                 # the bridge alone, without a rig: a minute or two
     make bench SCENARIO=one PROFILE=one.txt   # also where the bridge spends its time
     make bench WRITE=1                        # also write this page; with SCENARIO= only the lines of that scenario
-"""
+"""  # noqa: E501 - a row of a table is one line
 
 
 def describe(versions: Mapping[str, str]) -> dict[str, str]:
