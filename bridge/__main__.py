@@ -8,11 +8,13 @@ import gc
 import logging
 import os
 import sys
+from collections.abc import Sequence
 
 from bridge.cli.terminal import LogFormatter, NotWritten, discard_output, printable, use_any_encoding
 from bridge.errors import ConfigError
 
 EXIT_CONFIG = 2
+KUBECONFIG = "kubeconfig; default: the first of KUBECONFIG, ~/.kube/config, the service account of the pod"
 EXIT_NOT_WRITTEN = 1
 EXIT_NOT_READ = 141  # as a shell reports a program that SIGPIPE ended
 
@@ -58,36 +60,57 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     ends, form = _ends(), _form()
-    run = commands.add_parser("run", parents=[ends], help="schedule pods of a Kubernetes cluster through Slurm")
+    run = add_command(commands, "run", parents=[ends], help="schedule pods of a Kubernetes cluster through Slurm")
     _add_http(run)
     _add_http_token(run)
     run.set_defaults(command=_run)
-    doctor = commands.add_parser(
-        "doctor", parents=[ends, form], help="check both clusters, and say what to do; changes nothing"
+    doctor = add_command(
+        commands, "doctor", parents=[ends, form], help="check both clusters, and say what to do; changes nothing"
     )
     doctor.set_defaults(command=_doctor)
     _add_explain(
-        commands.add_parser("explain", parents=[ends, form], help="show a pod's history, its job, and why it waits")
+        add_command(
+            commands,
+            "explain",
+            parents=[ends, form],
+            help="show a pod's history, its job, and why it waits; with -f: could the pods of a manifest run, and where",
+        )
     )
     _add_release(
-        commands.add_parser("release", help="confirm that many jobs that are missing in Slurm are gone: end their pods")
+        add_command(
+            commands, "release", help="confirm that many jobs that are missing in Slurm are gone: end their pods"
+        )
     )
     _add_uninstall(
-        commands.add_parser("uninstall", parents=[ends], help="take back what the bridge put into both clusters")
+        add_command(commands, "uninstall", parents=[ends], help="take back what the bridge put into both clusters")
     )
     of_policy = _add_policy(
-        commands.add_parser("policy", help="check a policy, or show what it gives to the pods of a namespace"),
+        add_command(commands, "policy", help="check a policy, or show what it gives to the pods of a namespace"),
         ends,
         form,
     )
-    _add_webhook(commands.add_parser("webhook", help="set the scheduler of new pods, for Kubernetes before 1.36"))
-    _add_mint(commands.add_parser("mint", help="write short-lived tokens of Slurm users, from Slurm's key"))
+    _add_webhook(add_command(commands, "webhook", help="set the scheduler of new pods, for Kubernetes before 1.36"))
+    _add_mint(add_command(commands, "mint", help="write short-lived tokens of Slurm users, from Slurm's key"))
     _add_dev(
-        commands.add_parser(
-            "dev", parents=[_form(wide=False)], help="see it work: a page with two simulated clusters, or your own"
+        add_command(
+            commands,
+            "dev",
+            parents=[_form(wide=False)],
+            help="see it work: a page with two simulated clusters, or your own",
         )
     )
     return parser, {**commands.choices, **of_policy}
+
+
+def add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    *,
+    help: str,  # noqa: A002 - the name that argparse gives it
+    parents: Sequence[argparse.ArgumentParser] = (),
+) -> argparse.ArgumentParser:
+    """Add a command.  Its own help begins with the sentence that the list of commands has."""
+    return commands.add_parser(name, parents=parents, help=help, description=f"{help[0].upper()}{help[1:]}.")
 
 
 def _add_explain(explain: argparse.ArgumentParser) -> None:
@@ -126,11 +149,9 @@ def _add_policy(
     policy: argparse.ArgumentParser, ends: argparse.ArgumentParser, form: argparse.ArgumentParser
 ) -> dict[str, argparse.ArgumentParser]:
     commands = policy.add_subparsers(required=True, metavar="COMMAND")
-    check = commands.add_parser("check", parents=[form], help="find mistakes in the policy of a settings file")
+    check = add_command(commands, "check", parents=[form], help="find mistakes in the policy of a settings file")
     check.add_argument("config", metavar="FILE", help="settings, YAML")
-    check.add_argument(
-        "--kubeconfig", metavar="FILE", help="kubeconfig; default: KUBECONFIG, else the pod's own service account"
-    )
+    check.add_argument("--kubeconfig", metavar="FILE", help=KUBECONFIG)
     check.add_argument(
         "-n",
         "--namespace",
@@ -140,8 +161,11 @@ def _add_policy(
         help="check this namespace, with these labels, instead of those in Kubernetes; may be repeated",
     )
     check.set_defaults(command=_policy_check)
-    show = commands.add_parser(
-        "show", parents=[ends, form], help="show the Slurm user, account and limits of the pods of a namespace"
+    show = add_command(
+        commands,
+        "show",
+        parents=[ends, form],
+        help="show the Slurm user, account and limits of the pods of a namespace",
     )
     show.add_argument("-n", "--namespace", required=True, help="namespace of the pods")
     show.add_argument("--service-account", metavar="NAME", help="service account of the pods; default: default")
@@ -160,9 +184,7 @@ def _add_webhook(webhook: argparse.ArgumentParser) -> None:
         default="unnamed",
         help="pods that name no scheduler (default), or also pods that name another one",
     )
-    webhook.add_argument(
-        "--kubeconfig", metavar="FILE", help="kubeconfig; default: KUBECONFIG, else the pod's own service account"
-    )
+    webhook.add_argument("--kubeconfig", metavar="FILE", help=KUBECONFIG)
     webhook.add_argument(
         "--secret",
         metavar="NAMESPACE/NAME",
@@ -212,7 +234,7 @@ def _add_mint(mint: argparse.ArgumentParser) -> None:
 
 
 def _add_dev(dev: argparse.ArgumentParser) -> None:
-    dev.add_argument("--seed", type=int, default=1, help="seed of the random load and faults")
+    dev.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the random load and faults")
     dev.add_argument(
         "--pods",
         type=int,
@@ -240,12 +262,13 @@ def _ends() -> argparse.ArgumentParser:
     """The options that name both clusters, the same for every command that calls them."""
     ends = argparse.ArgumentParser(add_help=False)
     ends.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
-    ends.add_argument(
-        "--kubeconfig", metavar="FILE", help="kubeconfig; default: KUBECONFIG, else the pod's own service account"
-    )
+    ends.add_argument("--kubeconfig", metavar="FILE", help=KUBECONFIG)
     ends.add_argument("--slurm-url", metavar="URL", help="slurmrestd, http://HOST:PORT (SLURM_BRIDGE_SLURM_URL)")
     ends.add_argument(
-        "--slurm-token-file", metavar="FILE", help="file with the JWT of a Slurm user who may act for others"
+        "--slurm-token-file",
+        metavar="FILE",
+        help="file with the JWT of a Slurm user who may act for others (SLURM_BRIDGE_SLURM_TOKEN_FILE); without it, the "
+        "token itself in SLURM_JWT",
     )
     return ends
 

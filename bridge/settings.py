@@ -124,9 +124,9 @@ class Settings(Strict):
 
     kubeconfig: str = Field(
         default="",
-        description="Path of a kubeconfig file. Empty: the files of the environment variable `KUBECONFIG`, else the "
-        "service account of the pod.\n"
-        "Set it if the bridge runs outside Kubernetes.",
+        description="Path of a kubeconfig file. Empty: the files of the environment variable `KUBECONFIG`, else "
+        "`~/.kube/config`, else the service account of the pod.\n"
+        "Set it if the bridge runs outside Kubernetes and must not use the kubeconfig of kubectl.",
     )
     slurm_url: str = Field(
         default="",

@@ -21,9 +21,9 @@ from bridge.plugin import completion, variables
 from scheduler import names
 
 PASSED_ON = {
-    "doctor": "check both ends, and say what to do (slurm-bridge doctor)",
-    "explain": "what would become of a manifest (-f FILE) or a pod, in detail (slurm-bridge explain)",
-    "policy": "who a namespace is in Slurm (slurm-bridge policy)",
+    "doctor": "check both clusters, and say what to do (slurm-bridge doctor)",
+    "explain": "show a pod, or what would become of a manifest (-f FILE), in detail (slurm-bridge explain)",
+    "policy": "check or show which Slurm user a namespace has (slurm-bridge policy)",
 }
 NEED_SLURM = (
     "This command asks Slurm, too: it needs the settings of the bridge (--config), or, except explain -f, --slurm-url and "
@@ -93,29 +93,42 @@ def _commands() -> dict[str, argparse.ArgumentParser]:
 def _add_commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     where, form = _where(), _form()
-    queue = commands.add_parser(
-        "queue", parents=[where, form, _list(), _watch()], help="pods that wait or run, as squeue"
+    queue = slurm_bridge.add_command(
+        commands, "queue", parents=[where, form, _list(), _watch()], help="show pods that wait or run, as squeue"
     )
     queue.set_defaults(answer="queue")
-    history = commands.add_parser("history", parents=[where, form, _list(), _watch()], help="pods that ended, as sacct")
+    history = slurm_bridge.add_command(
+        commands, "history", parents=[where, form, _list(), _watch()], help="show pods that ended, as sacct"
+    )
     history.set_defaults(answer="history")
-    why = commands.add_parser(
-        "why", parents=[where, form, _slurm(), _watch()], help="why a pod waits, stopped or failed"
+    why = slurm_bridge.add_command(
+        commands, "why", parents=[where, form, _slurm(), _watch()], help="show why a pod waits, was stopped or failed"
     )
     why.set_defaults(answer="why")
-    traced = commands.add_parser("trace", parents=[where, form, _watch()], help="the times of a pod, as a waterfall")
+    traced = slurm_bridge.add_command(
+        commands, "trace", parents=[where, form, _watch()], help="show the steps of a pod and their times, as bars"
+    )
     traced.set_defaults(answer="trace_of")
     for subcommand in (why, traced):
         subcommand.add_argument("pod", metavar="POD", help="name of a pod, or NAMESPACE/NAME")
     asks = [_bridge(), form, _watch()]
-    every = commands.add_parser("nodes", parents=asks, help="nodes of both clusters, as sinfo; asks the bridge")
+    every = slurm_bridge.add_command(
+        commands, "nodes", parents=asks, help="show nodes of both clusters, as sinfo; asks the bridge"
+    )
     every.add_argument("-N", "--each", action="store_true", help="a line for each node, instead of one for each group")
     every.set_defaults(answer="listed_nodes")
-    room = commands.add_parser("free", parents=asks, help="CPUs, memory and devices that are free, by partition")
+    room = slurm_bridge.add_command(
+        commands,
+        "free",
+        parents=asks,
+        help="show CPUs, memory and devices that are free, by partition; asks the bridge",
+    )
     room.set_defaults(answer="listed_free")
     for name, about in PASSED_ON.items():
         commands.add_parser(name, help=about, add_help=False)
-    script = commands.add_parser("completion", help="a completion script for a shell; see its first lines")
+    script = slurm_bridge.add_command(
+        commands, "completion", help="print a completion script for a shell; its first lines say how to use it"
+    )
     script.add_argument("shell", choices=sorted(completion.SCRIPTS))
     script.set_defaults(answer=None)
     return dict(commands.choices)

@@ -113,7 +113,7 @@ part of the run.
   rig 1.5 to 1.6 ms on a quiet machine. Counted with cProfile, the work is nearly the same, and so are the shares, sampled with
   perf: 78 % in the interpreter, 10 % in the kernel; TLS takes 2 % on the rig. There the bridge shares two cores and their
   caches with six busy servers.
-* **HTTP to Kubernetes is the next limit of a burst and of a gang.** The request of a bind takes 0.25 ms of the bridge's time,
+* **HTTP to Kubernetes is the next limit of a burst and of a gang.** On the rig a bind's request takes 0.25 ms of CPU time,
   and the changes that the watch shows of the pod take 0.2 ms. Against a server that answers at once, a bind takes 0.103 ms.
   Over the bridge's own connections, as to slurmrestd, binds would save about 4 % of the bridge's CPU time in a burst. aiohttp
   stays, because others maintain it.
