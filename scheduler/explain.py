@@ -28,6 +28,7 @@ from scheduler.rules.decision import NOTHING, Decision, PodStatuses, Status
 from scheduler.rules.driver import enter
 from scheduler.rules.gathering import why_gathering
 from scheduler.rules.guard import sentence
+from scheduler.rules.orphaned import how_it_ended
 from scheduler.rules.pod_state import pod_state
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, waits
@@ -323,7 +324,7 @@ def _sentence(
         case Phase.BOUND:
             return _why_bound(workload, pod, decision, this_pass)
         case Phase.ORPHANED:
-            over = f"It is on node {workload.node_of(pod)}, and its Slurm job is over: {_ends(workload, this_pass)}."
+            over = f"It is on node {workload.node_of(pod)}. {_how_the_job_ended(workload, this_pass)}."
             return f"{over} {_shown(decision, pod)}".rstrip()
     return _why_done(pod)
 
@@ -405,11 +406,10 @@ def _why_done(pod: Pod) -> str:
     return "It is being deleted, and was never on a node."
 
 
-def _ends(workload: Workload, this_pass: Pass) -> str:
+def _how_the_job_ended(workload: Workload, this_pass: Pass) -> str:
     absent_s = this_pass.tuning.absent_s
     job = [job for job in this_pass.world.jobs_of(workload) if job.has_proven_end(absent_s)][-1]
-    reason = f" ({job.job.reason})" if job.job is not None and job.job.reason not in ("", "None") else ""
-    return f"job {job.id} {'ended: ' + ', '.join(sorted(job.states)) if job.ended else 'is not known to it any more'}{reason}"
+    return how_it_ended(job) if job.ended else f"Slurm does not know its job {job.id} any more"
 
 
 def _next(workload: Workload, decision: Decision, this_pass: Pass) -> tuple[str, ...]:

@@ -72,7 +72,9 @@ REASONS: Mapping[str, Reason] = {
     ),
     "Licenses": Reason("waiting for licenses", "", "`scontrol show licenses` shows who holds them"),
     "Reservation": Reason(
-        "waiting for its reservation", _RESERVATION, "`scontrol show reservation` shows when it begins"
+        "waiting for a reservation: its own has not begun, or others have reserved the nodes",
+        "correct or remove the annotation `reservation`, if the pod has it",
+        "`scontrol show reservation` shows all of them",
     ),
     "ReservationDeleted": Reason("its reservation was deleted", _RESERVATION),
     "ReservationInvalid": Reason("its reservation does not let it in", _RESERVATION, "`scontrol show reservation`"),

@@ -295,7 +295,18 @@ def test_a_pod_whose_job_was_cancelled_shows_that() -> None:
     story.reads(job_of(train, 17, "CANCELLED"), at=NOW + 31)
     told = explained(story, shown, NOW + 32)
     assert told.phase == "orphaned"
-    assert told.sentence == "It is on node x1, and its Slurm job is over: job 17 ended: CANCELLED."
+    assert told.sentence == "It is on node x1. Slurm job 17 ended: CANCELLED."
+
+
+def test_a_pod_whose_job_slurm_does_not_know_any_more_shows_that() -> None:
+    story, train = Story(), pod("train")
+    shown = story.runs(train, 17, at=NOW)
+    story.polls(at=NOW + 5)
+    story.reads(None, job_id=17, at=NOW + 5)
+    story.polls(at=NOW + 7)
+    told = explained(story, shown, NOW + 7)
+    assert told.phase == "orphaned"
+    assert told.sentence.startswith("It is on node x1. Slurm does not know its job 17 any more.")
 
 
 def test_the_job_that_a_pod_ran_for_is_named_when_it_is_over_though_another_job_of_its_name_waits() -> None:
@@ -306,7 +317,7 @@ def test_the_job_that_a_pod_ran_for_is_named_when_it_is_over_though_another_job_
     story.polls({17: "CANCELLED", 18: "PENDING"}, at=NOW + 30)
     story.reads(job_of(train, 17, "CANCELLED"), at=NOW + 31)
     told = explained(story, shown, NOW + 32)
-    assert told.sentence == "It is on node x1, and its Slurm job is over: job 17 ended: CANCELLED."
+    assert told.sentence == "It is on node x1. Slurm job 17 ended: CANCELLED."
 
 
 def test_a_pod_that_ended_shows_how() -> None:
