@@ -134,13 +134,21 @@ def test_each_shape_of_a_gang_is_spread_by_what_it_needs_itself() -> None:
     assert [(each.tasks, each.tasks_per_node) for each in (spec, *spec.parts)] == [(1, None), (2, 1)]
 
 
-def test_memory_limits_where_a_grant_has_shown_that_slurm_does_not_count_it() -> None:
+@pytest.mark.parametrize(
+    ("granted_mib", "a_node"),
+    [(None, None), (100, None), (0, 2)],
+    ids=["no grant yet", "a grant with memory", "a grant without memory"],
+)
+def test_memory_limits_where_a_grant_has_shown_that_slurm_does_not_count_it(
+    granted_mib: int | None, a_node: int | None
+) -> None:
     story = Story(nodes=[node("x1", memory=1000), node("x2", memory=1000)])
-    first = pod("first")
-    story.queues(first, 17, at=NOW)
-    read = job_of(first, 17, "RUNNING")
-    story.sees(JobRead(17, NOW + 1, NOW + 1, read, Grant(17, (GrantedNode("x1", 1, 0),))))
-    assert asked(story, ring(4, memory=400), NOW + 2).tasks_per_node == 2
+    if granted_mib is not None:
+        first = pod("first")
+        story.queues(first, 17, at=NOW)
+        read = job_of(first, 17, "RUNNING")
+        story.sees(JobRead(17, NOW + 1, NOW + 1, read, Grant(17, (GrantedNode("x1", 1, granted_mib),))))
+    assert asked(story, ring(4, memory=400), NOW + 2).tasks_per_node == a_node
 
 
 def of_role(role: str) -> tuple[PodTerm, ...]:
