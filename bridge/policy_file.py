@@ -5,7 +5,8 @@ that cannot be used changes nothing: the previous policy stays in force, and log
 mended.  A ConfigMap is mounted as a symbolic link that kubelet replaces, so the file behind the link is checked.
 
 Half of a file is often a valid policy, which lacks rules or cuts the name of a user.  So a file that has changed is read only
-if it stays the same for SETTLE_S.
+if it stays the same for SETTLE_S, or was written longer ago.  A replica that begins to lead reads what was written before at
+once, and does not decide by the policy of its start.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -113,7 +115,7 @@ class PolicyFile:
     async def _written(self) -> None:
         """Wait while the file changes: it is being written."""
         stamp = self._stamped()
-        while stamp != self._stamp:
+        while stamp != self._stamp and not _is_old(stamp):
             await asyncio.sleep(SETTLE_S)
             before, stamp = stamp, self._stamped()
             if stamp == before:
@@ -192,3 +194,8 @@ class PolicyFile:
         except OSError:
             return None
         return (seen.st_dev, seen.st_ino, seen.st_mtime_ns, seen.st_size)
+
+
+def _is_old(stamp: _Stamp | None) -> bool:
+    """True if the file was written at least SETTLE_S ago, by the machine's clock."""
+    return stamp is not None and time.time() - stamp[2] / 1e9 >= SETTLE_S

@@ -140,6 +140,22 @@ def test_half_of_a_file_is_no_policy_while_an_editor_writes_it(admin: Admin) -> 
     assert [event.policy.tenant(namespace, "default", {}).user for namespace in ("hpc", "lab")] == ["bob", "carolina"]
 
 
+def test_a_file_that_was_written_before_the_bridge_began_to_lead_is_in_force_at_once(admin: Admin) -> None:
+    admin.mounts(user="bob")
+    os.utime(admin.path, (0, 0))
+    events: list[Event] = []
+
+    async def begins() -> None:
+        follows = asyncio.ensure_future(admin.file.follow(events.append, admin.world))
+        await asyncio.sleep(0)
+        follows.cancel()
+
+    run(begins())
+    [event] = events
+    assert isinstance(event, PolicyChanged)
+    assert admin.user(event) == "bob"
+
+
 def test_a_file_that_is_written_while_it_is_read_is_read_again(admin: Admin) -> None:
     reread = admin.file.reread
 
