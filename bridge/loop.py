@@ -25,6 +25,9 @@ HEARTBEAT_S = 5.0
 # Events that come within this time share one pass, because a pass without any visit costs as much as two visits.
 PASS_EVERY_S = 0.005
 AGAIN_S = 1.0  # pause after a pass in which an exception prevented every decision
+# If a rest takes this long, the process stood still: stopped by a signal, a frozen container, no CPU.
+STOOD_STILL_S = 2 * HEARTBEAT_S
+CATCH_UP_S = 1.0  # then what the clusters have sent meanwhile is read for this time, before anything is decided
 
 
 class Observer(Protocol):
@@ -119,7 +122,10 @@ class Loop:
             while True:
                 next_at = loop.time() + PASS_EVERY_S
                 wake_at = self._pass(tasks)
+                rests_from = self._clock()
                 await self._rest(wake_at)
+                if self._clock() - rests_from > STOOD_STILL_S:
+                    await asyncio.sleep(CATCH_UP_S)
                 if (pause_s := next_at - loop.time()) > 0:
                     await asyncio.sleep(pause_s)
 

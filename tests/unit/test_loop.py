@@ -136,6 +136,32 @@ def test_a_loop_without_news_still_turns() -> None:
     live(play)
 
 
+def test_a_process_that_stood_still_reads_what_happened_meanwhile_before_it_decides() -> None:
+    """After a SIGSTOP of a minute, what the bridge knows is a minute old, and the news are still to be read."""
+    performer, stopped_s = Performer(), 0.0
+
+    async def life() -> None:
+        clock = asyncio.get_running_loop().time
+        loop = Loop(Story().world, performer, lambda: clock() + stopped_s, Listener())
+        task = asyncio.create_task(loop.run())
+        await asyncio.sleep(HEARTBEAT_S / 2)
+        await stands_still(loop)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def stands_still(loop: Loop) -> None:
+        nonlocal stopped_s
+        stopped_s = 60.0
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        await asyncio.sleep(0.5)
+        loop.emit(PodDeleted(Scope.OURS, TRAIN, 0.0))
+        loop.emit(PodSeen(Scope.OURS, OTHER))
+        await asyncio.sleep(1)
+        assert {action.key for action in performer.performed if isinstance(action, AllocateNow)} == {key_of(OTHER)}
+
+    run(life())
+
+
 def test_stopping_it_stops_what_is_under_way() -> None:
     async def play(loop: Loop, performer: Performer) -> None:
         loop.emit(PodSeen(Scope.OURS, TRAIN))
