@@ -16,9 +16,10 @@ INTRO = """\
 newest first, and then each search. A finding is a defect of the bridge (**bridge**), a check or the text of an invariant that
 was wrong (**check**), a simulated life that did what no cluster does (**life**), or a simulated cluster that answered
 otherwise than the real one (**simulation**). The cause of each was mended, for all cases of its kind. A seed *held* if no
-check failed. On one commit a seed always gives the same run. On another commit the run may differ.
+check failed. On one commit a seed always gives the same run. On another commit the run may differ. The
+[glossary](glossary.md#tests) explains the words.
 
-## Findings
+## How many, by search
 
 """
 
@@ -29,7 +30,23 @@ def text() -> str:
     paragraphs = [_paragraph(finding, search) for search in record for finding in search.findings[::-1]]
     rows = [(_commits(each), _what(each), _held(each), _found(each)) for each in record]
     heads = ("commit", "search", "held", "found")
-    return INTRO + "\n".join(paragraphs) + "\n## Searches, the newest first\n\n" + table(heads, rows)
+    return (
+        f"{INTRO}{_totals(record)}\n## Findings\n\n"
+        + "\n".join(paragraphs)
+        + "\n## Searches, the newest first\n\n"
+        + table(heads, rows)
+    )
+
+
+def _totals(record: Sequence[Search]) -> str:
+    """The table of how many findings each kind of search has."""
+    by_kind = {kind: [each for search in record if search.kind == kind for each in search.findings] for kind in KINDS}
+    rows = [(KINDS[kind].name, *_counts(found)) for kind, found in by_kind.items() if found]
+    return table(("", *FAULTS), [*rows, ("all", *_counts([each for found in by_kind.values() for each in found]))])
+
+
+def _counts(findings: Sequence[Finding]) -> list[str]:
+    return [str(sum(each.kind == fault for each in findings)) for fault in FAULTS]
 
 
 def _paragraph(finding: Finding, search: Search) -> str:
