@@ -77,7 +77,7 @@ class ExecPlugin:
         except FileNotFoundError:
             hint = " ".join(str(self.entry.get("installHint") or "").split())
             raise self.wrong("is not installed", hint or "Install it on this host.") from None
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a zero byte, or half of a surrogate pair
             raise self.wrong(f"cannot be started: {reason(error)}") from None
         try:
             async with asyncio.timeout(EXEC_DEADLINE_S):

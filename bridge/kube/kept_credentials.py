@@ -256,7 +256,7 @@ def _jwt_ends(token: str) -> float | None:
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
         ends = float(claims["exp"])
         return ends if 0 <= ends < LAST_EPOCH else None
-    except (ValueError, TypeError, LookupError, RecursionError):  # binascii.Error is a ValueError
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):  # binascii.Error is a ValueError
         return None
 
 

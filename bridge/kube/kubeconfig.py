@@ -158,7 +158,8 @@ def _check_address(cluster: Mapping[str, Any], where: str) -> None:
     try:
         parts = urlsplit(str(cluster["server"]))
         is_plain = "@" not in parts.netloc and parts.port != 0
-    except ValueError:  # brackets without end, a port that is not a number
+        (parts.hostname or "").encode("idna")
+    except ValueError:  # brackets without end, a port that is not a number, a name that no resolver takes
         is_plain = False
     if not is_plain:
         raise ConfigError(f"{where}: its server is not an address like https://HOST:PORT.", TRY)

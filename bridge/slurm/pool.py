@@ -224,6 +224,9 @@ class _Server:
         try:
             url = urlsplit(base_url)
             host, port = url.hostname, url.port
+            (host or "").encode("idna")
+        except UnicodeError:  # no resolver takes it
+            raise ConfigError(f"Slurm URL: {host!a} is not the name of a host.", "Write http://HOST:6820.") from None
         except ValueError as error:
             raise ConfigError(f"Slurm URL: {error}. Write http://HOST:6820 or https://HOST.") from None
         if "@" in url.netloc:

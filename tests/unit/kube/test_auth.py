@@ -137,11 +137,13 @@ EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "echo", "int
     [
         ({}, {"server": "http://me:SECRET@127.0.0.1:1"}, "its server is not an address"),
         ({}, {"server": "http://127.0.0.1:99999"}, "its server is not an address"),
+        ({}, {"server": "https://api..example:6443"}, "its server is not an address"),
         ({}, {"server": "http://127.0.0.1:1", "proxy-url": 5}, "its proxy-url is not a text"),
         ({"as": "me\r\nX: y"}, None, "something else than printable names"),
         ({"as": "me", "as-groups": 5}, None, "something else than printable names"),
         ({"exec": EXEC | {"args": 5}}, None, "has args that are not a list"),
         ({"exec": EXEC | {"env": [{"name": "A"}]}}, None, "an env that is not a list of names and values"),
+        ({"exec": EXEC | {"args": ["a\0b"]}}, None, "cannot be started: embedded null byte"),
     ],
 )
 async def test_odd_values_in_a_kubeconfig_are_one_sentence_without_a_password(
@@ -656,10 +658,14 @@ def jwt(**claims: float) -> str:
         ),
         ({"token": SECRET}, "the API server does not accept its token. Renew it, or name one of this cluster"),
         ({"token": "a.b.c"}, "the API server does not accept its token. Renew it, or name one of this cluster"),
+        (
+            {"token": jwt(exp=10**400)},
+            "the API server does not accept its token. Renew it, or name one of this cluster",
+        ),
         ({"token": jwt(exp=-1e300)}, "the API server does not accept its token. Renew it, or name one of this cluster"),
         ({}, "it names no credentials, and the API server requires some"),
     ],
-    ids=["expired", "of another cluster", "opaque", "no JSON", "absurd", "nobody"],
+    ids=["expired", "of another cluster", "opaque", "no JSON", "endless", "absurd", "nobody"],
 )
 async def test_the_message_about_rejected_credentials(tmp_path: Path, user: dict[str, Any], says: str) -> None:
     config = kubeconfig(tmp_path, user)

@@ -426,6 +426,7 @@ async def test_no_error_holds_a_header() -> None:
         ("slurm:6820", "is not a URL of slurmrestd"),
         ("http://", "is not a URL of slurmrestd"),
         ("http://h:99999", "Port out of range"),
+        ("http://slurm..example:6820", "is not the name of a host"),
         ("http://h/?a=b", "is not a URL of slurmrestd"),
         ("http://alice:secret@h:1", "must not contain a user"),
     ],
