@@ -178,7 +178,7 @@ def explained(world: World, request: web.Request, now: float) -> web.Response:
     key = key_of(world, namespace, name)
     if key is None:
         return web.Response(text=f"No pod {namespace}/{name} is known here.\n", status=404)
-    return web.Response(body=encoded(explain(world, key, now)), content_type="application/json")
+    return web.Response(body=encoded(explain(world, key, now, name)), content_type="application/json")
 
 
 def asked_for(request: web.Request) -> tuple[str, str]:

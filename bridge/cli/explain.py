@@ -171,7 +171,8 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
         for planned in found.planned:
             await clusters.complete(world, planned.pod.uid)
         for alike in _by_workload(world, found.planned):
-            explanation = replace(explain(world, world.key_of_pod[alike[0].pod.uid], now), story=(), next=())
+            pod = alike[0].pod
+            explanation = replace(explain(world, world.key_of_pod[pod.uid], now, pod.name), story=(), next=())
             trial, costs = await clusters.trial(explanation), await clusters.costs(explanation)
             title, notes = f"{_named(alike)}, as in {_source(options)}", _notes(alike, chosen.scheduler_name)
             answers.append(Answer(title, explanation, notes=notes, planned=True, trial=trial, costs=costs))

@@ -21,6 +21,7 @@ from bridge.slurm.costs import Costs
 from scheduler.explain import Explanation, as_sbatch
 from scheduler.model.slurm import SINGLETON, UNLIMITED, Job, JobSpec
 from scheduler.model.text import dated
+from scheduler.rules.reasons import is_blocked
 from scheduler.rules.status import clock
 from scheduler.state.phase import Phase
 from scheduler.state.visits import NO_CONTENDER
@@ -128,6 +129,8 @@ def _start_and_end(job: Job, now: float) -> Iterator[tuple[str, str]]:
     if "PENDING" not in job.states:
         yield "started", clock(job.starts, now) if job.starts else ""
         yield "ends" if job.ends and job.ends > now else "ended", clock(job.ends, now) if job.ends else ""
+    elif is_blocked(job.reason):
+        yield "expected", "no start: the job cannot start as it is"
     elif job.starts and job.starts > now:
         follows = " (from time limits)" if job.reason not in NO_CONTENDER else ""
         yield "expected", clock(job.starts, now) + (f" on {job.planned_nodes}" if job.planned_nodes else "") + follows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from scheduler import actions as act
@@ -11,8 +12,11 @@ from scheduler.actions import Outcome
 from scheduler.apply.reused_ids import job_of_call
 from scheduler.apply.submission_results import UNKNOWN_NODE
 from scheduler.model.limits import KnownLimits, LimitsOf
+from scheduler.model.refusal import Refusal
+from scheduler.policy import unknown_names
 from scheduler.state.backoff import Attempt
 from scheduler.state.placeholder import CANCELLED, Placeholder, RefusedChange
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.job_update import adopted, value, with_changes
 
@@ -85,7 +89,16 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     if event.refusal.number == UNKNOWN_NODE:
         world.nodes_stale = True
         return
-    _note_refused_changes(job, action, event.refusal.message, event.at + world.config.tuning.refused_retry_s)
+    why = _with_remedy(world, workload, action, event.refusal)
+    _note_refused_changes(job, action, why.message, event.at + world.config.tuning.refused_retry_s)
+
+
+def _with_remedy(world: World, workload: Workload, action: act.UpdateJob, refusal: Refusal) -> Refusal:
+    """The refusal of a change, with what was asked for and what an admin can do, as the refusal of a submission has it."""
+    if refusal.number not in unknown_names.NUMBERS or not workload.pods:
+        return refusal
+    component = replace((action.spec, *action.spec.parts)[action.component], parts=())
+    return unknown_names.with_names(refusal, component, world.tenant_of(workload.pod), world.default_partition)
 
 
 def _note_accounting_outage(world: World, event: ev.ActionEnded) -> bool:

@@ -2,7 +2,8 @@
 
 Slurm's own text names no value ("Invalid account or account/partition combination specified").  So the sentence adds what the
 job asked for, which rule of the policy gave it, and what an admin can do.  The same for limits of a partition: Slurm's text
-does not name them ("Requested time limit is invalid (missing or exceeds some limit)").
+does not name them ("Requested time limit is invalid (missing or exceeds some limit)").  And for limits of users,
+accounts and QOS: Slurm's text does not say whose limit it is ("Job violates accounting/QOS policy (job submit limit, …)").
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from scheduler.policy.rules import Tenant
 # Slurm's error numbers
 PARTITION, NO_DEFAULT, ACCOUNT, RESERVATION, QOS, NOT_UP, USER = 2000, 2001, 2045, 2053, 2066, 2070, 6010
 ACCESS, NODE_COUNT, TIME = _OF_PARTITION = 2002, 2006, 2051
-NUMBERS = frozenset({PARTITION, NO_DEFAULT, ACCOUNT, RESERVATION, QOS, NOT_UP, USER, *_OF_PARTITION})
+LIMIT = 2050
+NUMBERS = frozenset({PARTITION, NO_DEFAULT, ACCOUNT, RESERVATION, QOS, NOT_UP, USER, *_OF_PARTITION, LIMIT})
 _ASKED_FOR = ("user", "account", "partition", "qos", "reservation")
 _MAY_BE_EXCLUDED = {ACCOUNT: "account", QOS: "QOS"}
 
@@ -50,6 +52,8 @@ def remedy(number: int, user: str, value: str) -> str:
         NOT_UP: f"scontrol update partition={value or 'PARTITION'} state=up",
         ACCESS: f"scontrol show partition {value or 'PARTITION'} shows who may use it (RootOnly, AllocNodes, ReqResv)",
         NODE_COUNT: f"scontrol show partition {value or 'PARTITION'} shows MinNodes and MaxNodes; a QOS may limit nodes, too",
+        LIMIT: f"sacctmgr show association where user={user} account={value or 'ACCOUNT'} shows MaxSubmitJobs and more; "
+        "the account and a QOS may have limits, too",
         TIME: f"scontrol show partition {value or 'PARTITION'} shows MaxTime; a QOS may limit times, too",
         USER: f"make the user known on the host of slurmctld, where `id {user}` must work",
     }[number]

@@ -348,7 +348,8 @@ def _send_binds(
     """Bind these pods, later if the last attempt failed.  If binds are refused again and again, release the grant (W9)."""
     workload, job, unbound = binding.workload, binding.job, binding.unbound
     if not binding.replacing and any(job.bind_refused[pod.uid] >= MAX_BIND_FAILURES for pod in unbound):
-        return release_grant(workload, job, this_pass, "Kubernetes refused the bind again and again")
+        why = ": ".join(filter(None, ("the bind failed again and again", job.bind_trouble)))
+        return release_grant(workload, job, this_pass, why)
     if (waits := _cancel_may_take_effect(binding, this_pass)) is not None:
         return waits
     if this_pass.now < workload.backoff.until:

@@ -21,6 +21,7 @@ class Reason:
     admin     what an admin can do; "": nothing
     limit     the limit that the reason is about, as sacctmgr(1) names it ("GrpTRES=gres/…"); "": it is about none
     by_qos    the limit is one of a QOS, not of an association
+    blocked   the job does not start, however long it waits, before the job or what it may use is changed
     """
 
     meaning: str
@@ -28,6 +29,7 @@ class Reason:
     admin: str = ""
     limit: str = ""
     by_qos: bool = False
+    blocked: bool = False
 
 
 _RESERVATION = "correct or remove the annotation `reservation`"
@@ -42,6 +44,7 @@ REASONS: Mapping[str, Reason] = {
     "DependencyNeverSatisfied": Reason(
         "a job it depends on did not end as it should, so it never starts",
         "change or remove the annotation `dependency`",
+        blocked=True,
     ),
     "BeginTime": Reason("waiting for its begin time", "change the annotation `begin`"),
     "JobHeldUser": Reason("held by its user", "release it (`scontrol release JOB`), or delete the pod"),
@@ -63,12 +66,15 @@ REASONS: Mapping[str, Reason] = {
         _NODES,
     ),
     "PartitionTimeLimit": Reason(
-        "its time limit is longer than the partition allows", "shorten `time-limit`, or choose another `partition`"
+        "its time limit is longer than the partition allows",
+        "shorten `time-limit`, or choose another `partition`",
+        blocked=True,
     ),
     "PartitionConfig": Reason(
         "the partition does not allow what it requests",
         "choose another `partition`",
         "compare `scontrol show partition`",
+        blocked=True,
     ),
     "Licenses": Reason("waiting for licenses", "", "`scontrol show licenses` shows who holds them"),
     "Reservation": Reason(
@@ -76,14 +82,18 @@ REASONS: Mapping[str, Reason] = {
         "correct or remove the annotation `reservation`, if the pod has it",
         "`scontrol show reservation` shows all of them",
     ),
-    "ReservationDeleted": Reason("its reservation was deleted", _RESERVATION),
-    "ReservationInvalid": Reason("its reservation does not let it in", _RESERVATION, "`scontrol show reservation`"),
+    "ReservationDeleted": Reason("its reservation was deleted", _RESERVATION, blocked=True),
+    "ReservationInvalid": Reason(
+        "its reservation does not let it in", _RESERVATION, "`scontrol show reservation`", blocked=True
+    ),
     "ReqNodeNotAvail": Reason(
         "the nodes it can use are down, drained or reserved", "widen `constraints` or the node selector", _NODES
     ),
     "NodeDown": Reason("a node it needs is down", "widen `constraints` or the node selector", _NODES),
     "BadConstraints": Reason(
-        "no node can ever satisfy its constraints", "correct `constraints`, the node selector or the requests"
+        "no node can ever satisfy its constraints",
+        "correct `constraints`, the node selector or the requests",
+        blocked=True,
     ),
     "Constraints": Reason("no node that is free satisfies its constraints", "widen `constraints` or the node selector"),
     "SchedDefer": Reason("Slurm defers it to its next scheduling pass", "", "see `defer` in `SchedulerParameters`"),
@@ -99,10 +109,21 @@ REASONS: Mapping[str, Reason] = {
     "BurstBufferOperation": Reason("the burst buffer works for it"),
     "JobArrayTaskLimit": Reason("as many tasks of its array run as the array allows"),
     "FedJobLock": Reason("its federation decides which cluster runs it"),
-    "InvalidAccount": Reason("Slurm no longer knows its account", _ACCOUNT, "`sacctmgr show association`"),
-    "AccountNotAllowed": Reason("the partition does not allow its account", _ACCOUNT, "see AllowAccounts"),
-    "InvalidQOS": Reason("Slurm no longer knows its QOS", "choose another `qos`", "`sacctmgr show qos`"),
-    "QOSNotAllowed": Reason("its account or partition does not allow its QOS", "choose another `qos`", "see AllowQos"),
+    "InvalidAccount": Reason(
+        "its user no longer has its account in Slurm", _ACCOUNT, "`sacctmgr show association`", blocked=True
+    ),
+    "AccountNotAllowed": Reason(
+        "the partition does not allow its account", _ACCOUNT, "see AllowAccounts", blocked=True
+    ),
+    "InvalidQOS": Reason(
+        "its user may no longer use its QOS, or Slurm no longer has it",
+        "choose another `qos`, or ask an admin for access",
+        "`sacctmgr show association` shows the QOS of the user, `sacctmgr show qos` all of them",
+        blocked=True,
+    ),
+    "QOSNotAllowed": Reason(
+        "its account or partition does not allow its QOS", "choose another `qos`", "see AllowQos", blocked=True
+    ),
     "QOSUsageThreshold": Reason(
         "its account has used more of its share than the QOS allows (UsageThreshold)", "choose another `qos`"
     ),
@@ -160,18 +181,24 @@ def meaning_of(reason: str) -> Reason | None:
     return None if found is None else replace(_limit(found), limit=_named(found), by_qos=found["whose"] != "Assoc")
 
 
+def is_blocked(reason: str) -> bool:
+    """True if a job with this reason does not start as it is; Slurm still shows the start that it expected before."""
+    known = meaning_of(reason)
+    return known is not None and known.blocked
+
+
 def _limit(found: re.Match[str]) -> Reason:
     whose, kind, what, each = found["whose"] or "QOS", found["kind"], found["what"], found["each"]
     owner, key, table = ("QOS", "qos", "qos") if whose == "QOS" else ("account", "account", "association")
     amount, name = _amount(what, found["time"]), _named(found)
     other, show = f"choose another `{key}`", f"`sacctmgr show {table}` shows the limit"
     if kind == "Min":
-        return Reason(f"its {owner} demands more {amount} than it requests ({name})", f"request more, or {other}", show)
+        demand = f"its {owner} demands more {amount} than it requests ({name})"
+        return Reason(demand, f"request more, or {other}", show, blocked=True)
     if each in ("PerJob", "PerNode"):
         scope = "one job on one node" if each == "PerNode" else "one job"
-        return Reason(
-            f"it requests more {amount} than its {owner} allows {scope} ({name})", f"request less, or {other}", show
-        )
+        excess = f"it requests more {amount} than its {owner} allows {scope} ({name})"
+        return Reason(excess, f"request less, or {other}", show, blocked=True)
     scope = "all its jobs together" if kind == "Grp" else "one account" if each == "PerAccount" else "one user"
     return Reason(f"its {owner} allows {scope} no more {amount} now ({name})", f"wait until jobs end, or {other}", show)
 

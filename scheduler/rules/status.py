@@ -16,7 +16,7 @@ from scheduler.model.slurm import Job
 from scheduler.model.text import dated, moment
 from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, combine, wake
 from scheduler.rules.limits import with_value
-from scheduler.rules.reasons import meaning_of
+from scheduler.rules.reasons import is_blocked, meaning_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.estimates import Interval
 from scheduler.state.placeholder import Placeholder
@@ -175,8 +175,8 @@ def _within(found: Interval, now: float) -> str:
 
 
 def _expected_start(job: Job, this_pass: Pass) -> float | None:
-    """When Slurm expects the job to start, by the bridge's clock; None: not known, or that time has passed."""
-    starts = this_pass.from_slurm(job.starts) if job.starts is not None else None
+    """When Slurm expects the job to start, by the bridge's clock; None: not known, passed, or void, as the job is blocked."""
+    starts = this_pass.from_slurm(job.starts) if job.starts is not None and not is_blocked(job.reason) else None
     return starts if starts is not None and starts > this_pass.now else None
 
 

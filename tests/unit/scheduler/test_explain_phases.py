@@ -146,6 +146,17 @@ def test_a_waiting_job_shows_slurms_reason_and_expected_start() -> None:
     assert told.states == ((17, ("PENDING",)),)
 
 
+@pytest.mark.parametrize("reason", ["InvalidQOS", "AssocMaxWallDurationPerJobLimit"])
+def test_a_waiting_job_that_cannot_start_as_it_is_shows_no_expected_start(reason: str) -> None:
+    """Slurm still shows the start that it expected before an admin changed the rights or the limits."""
+    story, train = Story(), pod("train")
+    story.queues(train, 17, at=NOW)
+    story.reads(job_of(train, 17, "PENDING", reason=reason, starts=NOW + 3600, planned_nodes="x2"), at=NOW + 1)
+    told = explained(story, train, NOW + 2)
+    assert f"({reason}: " in told.sentence
+    assert "expected" not in told.sentence
+
+
 def test_a_waiting_job_whose_nodes_went_away_shows_both() -> None:
     story, train = Story(), pod("train")
     story.queues(train, 17, at=NOW)
@@ -356,6 +367,44 @@ def test_a_pod_of_a_gang_that_has_ended_does_not_hide_the_pods_that_run() -> Non
     story.sees(replace(first, phase=PodPhase.SUCCEEDED, exit_code=0), second)
     told = explain(story.world, story.world.key_of_pod[first.uid], NOW + 1)
     assert (told.name, told.phase) == ("w-1", "bound")
+
+
+def test_each_pod_of_a_gang_has_its_own_node_and_state() -> None:
+    """One pod of the gang runs, and the bind of the other is refused."""
+    story, gang = Story(), [member(f"w-{number}", 2) for number in range(2)]
+    story.sees(*gang)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=Grant(17, (GrantedNode("x1", 2, 200),)))
+    done, refused = story.acts(BindPod, NOW)
+    story.ended(done, at=NOW)
+    story.ended(refused, Outcome.REFUSED, at=NOW, number=422)
+    story.sees(story.bound(gang[0], 17))
+    key = story.world.key_of_pod[gang[0].uid]
+    runs, waits = (explain(story.world, key, NOW, each.name) for each in gang)
+    assert (runs.name, runs.state, runs.node) == ("w-0", "Running", "x1")
+    assert runs.sentence == "It is on node x1 for Slurm job 17, Running in Kubernetes."
+    assert (waits.name, waits.state, waits.node) == ("w-1", "Granted", "")
+    assert waits.sentence == (
+        "Slurm granted job 17 x1; the bind has not been seen yet. "
+        "The last bind for the job failed: Slurm refused it (error 422)."
+    )
+
+
+def test_a_pod_of_a_gang_that_ended_shows_how_though_others_run_and_its_successor_waits() -> None:
+    story, gang = Story(), [member(f"w-{number}", 2) for number in range(2)]
+    story.sees(*gang)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=Grant(17, (GrantedNode("x1", 2, 200),)))
+    for bind in story.acts(BindPod, NOW):
+        story.ended(bind, at=NOW)
+    first, second = (story.bound(each, 17) for each in gang)
+    story.sees(replace(first, phase=PodPhase.FAILED), second, member("w-2", 2, created=NOW + 1))
+    key = story.world.key_of_pod[second.uid]
+    ended, runs, waits = (explain(story.world, key, NOW + 2, f"w-{number}") for number in range(3))
+    assert (ended.name, ended.state, ended.sentence) == ("w-0", "Failed", "It has ended (Failed).")
+    assert (runs.name, runs.state) == ("w-1", "Running")
+    assert waits.name == "w-2"
+    assert not waits.sentence.startswith("It is on node")
 
 
 def test_a_gated_pod_waits_for_its_gates() -> None:

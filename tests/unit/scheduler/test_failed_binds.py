@@ -125,7 +125,7 @@ def test_refusals_count_against_one_job_and_the_next_job_starts_at_zero() -> Non
     servers.binds = (Outcome.DONE, 0)
     servers.live(at, at + 300)
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
-    assert servers.release_messages == ["released: Kubernetes refused the bind again and again"]
+    assert servers.release_messages == ["released: the bind failed again and again: Slurm refused it (error 403)."]
 
 
 def test_a_pod_whose_binds_fail_says_so_and_why() -> None:
@@ -210,7 +210,7 @@ def test_one_member_whose_bind_is_refused_for_good_costs_the_gang_its_grant() ->
         cancels = [each for each in acts if isinstance(each, CancelJob)]
         at += 1
         assert at < NOW + 60
-    assert cancels[0].reason == "released: Kubernetes refused the bind again and again"
+    assert cancels[0].reason == "released: the bind failed again and again: Slurm refused it (error 403)."
 
 
 # --- replacements ---------------------------------------------------------------------------------------------------

@@ -348,7 +348,7 @@ def test_a_refused_bind_is_tried_again_with_growing_pauses_and_then_the_grant_is
         at += 2**failure
         [bind] = story.acts(BindPod, at)
     [cancel] = story.acts(CancelJob, at)
-    assert cancel.reason == "released: Kubernetes refused the bind again and again", (
+    assert cancel.reason == "released: the bind failed again and again: Slurm refused it (error 409).", (
         "and at once: only binds were refused"
     )
 

@@ -114,7 +114,11 @@ def test_an_edit_that_cannot_be_read_is_reported_and_the_job_stays_as_it_is() ->
     assert '"-1"' in said.message
 
 
-QOS_REFUSED = "The new value of slurm-bridge/qos is not applied to the job: Slurm refused it (error 2066)."
+QOS_REFUSED = (
+    "The new value of slurm-bridge/qos is not applied to the job: Slurm refused it (error 2066). "
+    'Asked for: user "alice", partition "main", qos "high". '
+)
+QOS_REMEDY = "What an admin can do: sacctmgr modify user alice set qos+=high."
 
 
 def refused_qos(story: Story, at: float) -> None:
@@ -128,7 +132,8 @@ def test_an_edit_that_slurm_refuses_is_reported_and_sent_again_after_minutes() -
     story.sees(edited({"qos": "high"}))
     refused_qos(story, NOW + 2)
     [said] = story.acts(SetPodCondition, NOW + 10)
-    assert said.message == f"Waiting in Slurm partition main as job 17. {QOS_REFUSED}"
+    assert said.message.startswith(f"Waiting in Slurm partition main as job 17. {QOS_REFUSED}")
+    assert QOS_REMEDY in said.message
     assert story.acts(UpdateJob, NOW + 10) == []
     [update] = story.acts(UpdateJob, NOW + 2 + story.world.config.tuning.refused_retry_s)
     story.ended(update, at=NOW + 303)

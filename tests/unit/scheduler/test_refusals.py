@@ -37,6 +37,20 @@ def test_a_refusal_for_good_is_reported_with_slurms_own_words_and_number() -> No
     assert said.message == "Slurm refused it (error 2072)."
 
 
+def test_a_job_beyond_a_limit_on_jobs_in_the_queue_says_where_the_limit_is() -> None:
+    story = Story()
+    story.sees(replace(TRAIN, annotations={names.PREFIX + "account": "teama"}))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2050, later=True)
+    [queued] = story.acts(SubmitJob, NOW)
+    story.ended(queued, Outcome.REFUSED, at=NOW, number=2050, later=True)
+    [said] = story.acts(SetPodCondition, NOW + 0.5)
+    assert said.message.startswith(
+        'Slurm refused it (error 2050). Asked for: user "alice", account "teama", partition "main". '
+    )
+    assert "sacctmgr show association where user=alice account=teama shows MaxSubmitJobs and more" in said.message
+
+
 def test_a_refused_job_is_submitted_again_every_five_minutes() -> None:
     story = Story()
     refused(story)
