@@ -137,7 +137,7 @@ def _external(seen: Observations) -> Iterator[Result]:
                 "scontrol reconfigure gives them back.",
             )
         )
-    yield from results or [ok(f"{len(external):,}, made by new/node: devices are counted rightly, with indices")]
+    yield from results or [ok(f"{len(external):,}, made by new/node: devices are counted correctly, with indices")]
 
 
 def _static(external: list[NodeDetails]) -> Iterator[Result]:

@@ -24,9 +24,9 @@ def _identity(seen: Observations) -> Iterator[Result]:
     user = seen.whoami.get()
     expires = seen.kube_token_expires
     if expires is None:
-        yield ok(f"known as {user}")
+        yield ok(f"Kubernetes knows this client as {user}")
     elif user.startswith("system:serviceaccount:") or expires - seen.now > SHORT_LIFE_S:
-        yield ok(f"known as {user}; the token ends in {age(expires - seen.now)}")
+        yield ok(f"Kubernetes knows this client as {user}; the token ends in {age(expires - seen.now)}")
     else:
         yield warning(
             f"The API server knows this client as {user}; the kubeconfig's token ends in {age(expires - seen.now)}.",
@@ -113,7 +113,7 @@ def _clock(seen: Observations) -> Iterator[Result]:
 def skew(whose: str, seconds: float) -> Result:
     """Both clocks have whole seconds, so a difference of up to one second is normal."""
     if abs(seconds) <= SKEW_S:
-        return ok("as here, within a few seconds")
+        return ok("that of this host, within a few seconds")
     which = "ahead of" if seconds > 0 else "behind"
     return warning(
         f"The clock of {whose} is {age(abs(seconds))} {which} this host's: shown waits and expected starts are wrong.",

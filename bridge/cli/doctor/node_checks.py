@@ -65,7 +65,7 @@ def _partitions(seen: Observations) -> Iterator[Result]:
     wanted = {node.name: (node, named_partitions(node)) for node in _labelled(seen)}
     named = sorted({name for _, partitions in wanted.values() for name in partitions})
     if not named:
-        yield ok("no labelled node names a partition: they are in those with Nodes=ALL")
+        yield ok("no labelled node names a partition, so labelled nodes are only in partitions with Nodes=ALL")
         return
     there, known = seen.partition_details.get(), {view.node.name: view.node for view in seen.slurm_nodes.get()}
     found: list[Result] = []

@@ -58,7 +58,9 @@ def _summary(found: Sequence[Finding]) -> str:
         for level, word in ((Level.ERROR, "error"), (Level.WARNING, "warning"))
         if counts[level]
     ]
-    rest = f"{counts[Level.OK]} ok" + (f", {counts[Level.UNKNOWN]} not checked" if counts[Level.UNKNOWN] else "")
+    suggestions = sum(bool(finding.do) for finding in found if finding.level is Level.OK)
+    rest = f"{counts[Level.OK]} ok" + (f", {suggestions} of them with a suggestion (→)" if suggestions else "")
+    rest += f", {counts[Level.UNKNOWN]} not checked" if counts[Level.UNKNOWN] else ""
     return f"{', '.join(said) or 'Nothing to do'}; {rest}."
 
 

@@ -49,7 +49,7 @@ def _slurmrestd(seen: Observations) -> Iterator[Result]:
 
 def _api_version(seen: Observations) -> Iterator[Result]:
     found = seen.discovery.get()
-    yield ok(f"{found.api}: external jobs, nodes at once (job/allocate) or by the queue (job/submit)")
+    yield ok(f"{found.api}: external jobs; immediate allocations (job/allocate) and queued jobs (job/submit)")
 
 
 def _slurmctld(seen: Observations) -> Iterator[Result]:
@@ -103,7 +103,7 @@ def _of_users(seen: Observations) -> Iterator[Result]:
 def _life(token: Token, now: float) -> Iterator[Result]:
     whose = f"{token.source}: user {token.user or 'none'}"
     if token.expires is None:
-        yield ok(f"{whose}, without an end")
+        yield ok(f"{whose}, does not expire")
     elif not token.file:
         yield warning(
             f"{whose}, ends in {age(token.expires - now)}, and a running bridge cannot get another one.",

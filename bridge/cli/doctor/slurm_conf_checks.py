@@ -56,7 +56,7 @@ def _slow(conf: Configuration) -> Iterator[Result]:
         )
     if "defer" in written:
         yield warning(
-            "SchedulerParameters=defer: no nodes at once (error 2125), each pod waits in the queue first.",
+            "SchedulerParameters=defer: no immediate allocation (error 2125), so each pod waits in the queue first.",
             "Remove defer, or set defer_batch, which does not affect allocations.",
         )
     for name, default, most, effect in PERIODS:
@@ -87,7 +87,7 @@ def _job_limit(seen: Observations) -> Iterator[Result]:
     """Is MaxJobCount large enough?  Ended jobs count as long as slurmctld remembers them."""
     conf, jobs = seen.configuration.get(), seen.jobs.get()
     most, age_s = conf.max_job_count, conf.min_job_age_s
-    keeps = f"MaxJobCount={most:,}, ended ones stay {age_s:,} s (MinJobAge): {jobs:,} now"
+    keeps = f"MaxJobCount={most:,}, ended jobs count for {age_s:,} s (MinJobAge): {jobs:,} now"
     if age_s == 0:
         yield error(
             f"MinJobAge=0: slurmctld forgets no job, and accepts no job after {most:,} ({jobs:,} now).",
@@ -102,7 +102,8 @@ def _job_limit(seen: Observations) -> Iterator[Result]:
         )
     if jobs > FULL_SHARE * most:
         yield warning(
-            f"Nearly full: {keeps}; then no job is accepted (error 2007).", "Raise MaxJobCount or lower MinJobAge."
+            f"Nearly full: {keeps}. Slurm accepts no job when it is full (error 2007).",
+            "Raise MaxJobCount or lower MinJobAge.",
         )
     elif most / age_s < FEW_A_SECOND:
         yield warning(
@@ -110,7 +111,9 @@ def _job_limit(seen: Observations) -> Iterator[Result]:
             "Raise MaxJobCount or lower MinJobAge.",
         )
     else:
-        yield ok(f"{keeps}; {most // age_s:,} a second over time, {count(most - jobs, 'job')} at once")
+        yield ok(
+            f"{keeps}; room for {most // age_s:,} new jobs a second over time, for {count(most - jobs, 'job')} now"
+        )
 
 
 def _resources(seen: Observations) -> Iterator[Result]:
@@ -147,7 +150,7 @@ def _preemption(seen: Observations) -> Iterator[Result]:
     with_externals = {name for view in seen.slurm_nodes.get() if view.node.external for name in view.node.partitions}
     harmful = [name for name in sorted(with_externals) if name in details and _signals(details[name], conf)]
     if not harmful:
-        yield ok(f"{conf.preempt_type}: without signals, as external nodes bear it")
+        yield ok(f"{conf.preempt_type}: preempted jobs get no signal, as external nodes need it")
         return
     yield warning(
         f"Preemption with notice (GraceTime, SUSPEND) in partition {some(harmful)} leaves external nodes NOT_RESPONDING: "

@@ -429,7 +429,7 @@ async def test_a_partition_of_the_policy_that_is_down_is_a_warning(both: Both) -
 # --- slurm.conf -----------------------------------------------------------------------------------------------------
 
 CONFIGURATIONS = {
-    "defer": ({"SchedulerParameters": ["defer"]}, "scheduling", "no nodes at once (error 2125)"),
+    "defer": ({"SchedulerParameters": ["defer"]}, "scheduling", "no immediate allocation (error 2125)"),
     "slow start": ({"SchedulerParameters": ["batch_sched_delay=20"]}, "scheduling", "only after 20 s"),
     "rare backfill": ({"SchedulerParameters": ["bf_interval=600"]}, "scheduling", "only every 600 s"),
     "no main loop": ({"SchedulerParameters": ["sched_interval=-1"]}, "scheduling", "turns that part"),
