@@ -224,8 +224,8 @@ def own_token(settings: Settings, now: float) -> TokenSource:
     else:
         raise ConfigError(
             "no Slurm token is named.",
-            "Name a file with --slurm-token-file, made by `scontrol token username=slurm lifespan=900` or better by "
-            "something that renews it.",
+            "Name a file with --slurm-token-file, or settings that name one with --config. `scontrol token username=slurm "
+            "lifespan=900` makes a token; a program should renew the file.",
         )
     tokens.check(now)
     return tokens

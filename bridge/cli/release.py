@@ -31,7 +31,7 @@ def main(options: Mapping[str, str | None]) -> int:
     chosen = settings.load(options, os.environ)
     url = options.get("bridge") or chosen.http_url
     if not url:
-        raise ConfigError("the settings name no http address of the bridge: give --bridge URL.")
+        raise ConfigError("the settings name no http address of the bridge.", "Name it: --bridge URL.")
     url = bridge_client.address(url)
     say(printable(asyncio.run(ask(url, chosen.http_token_file))))
     return 0
@@ -44,7 +44,10 @@ async def ask(url: str, token_file: str = "") -> str:
             "POST", f"{url}/release", within_s=DEADLINE_S, headers={HEADER: "release"}, token_file=token_file
         )
     except NoBridgeError:
-        raise ConfigError(f"no bridge answers at {url}: run this where it runs, or give --bridge URL.") from None
+        raise ConfigError(
+            f"no bridge answers at {url}.",
+            "Run this command on the bridge's machine, or name its address: --bridge URL.",
+        ) from None
     if answer.status != 200:
         raise ConfigError(f"{url} did not accept the confirmation: {answer.text or answer.status}")
     return answer.text

@@ -75,8 +75,12 @@ def test_an_unknown_command_shows_the_usage(arguments: list[str], capsys: pytest
 def test_a_release_that_no_bridge_hears(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     for http, said_then in (
-        ("127.0.0.1:1", "no bridge answers at http://127.0.0.1:1: run this where it runs, or give --bridge URL."),
-        ("", "the settings name no http address of the bridge: give --bridge URL."),
+        (
+            "127.0.0.1:1",
+            "no bridge answers at http://127.0.0.1:1. Run this command on the bridge's machine, or name its address: "
+            "--bridge URL.",
+        ),
+        ("", "the settings name no http address of the bridge. Name it: --bridge URL."),
     ):
         file.write_text(f"slurm_url: http://127.0.0.1:1\nhttp: '{http}'\n")
         assert main(["release", "--config", str(file)]) == EXIT_CONFIG
