@@ -288,7 +288,9 @@ class SlurmClient:
     async def _held_cpus(self, job_id: int) -> Mapping[str, int]:
         """Node name to the CPUs that the job holds there; {} if Slurm allocates whole cores."""
         answer = await self._get("grant", self._path(f"job/{job_id}"), _HELD)
-        self._single_cpus, held = codec.cpus_held(answer, job_id)
+        single, held = codec.cpus_held(answer, job_id)
+        if single is not None:
+            self._single_cpus = single
         return held if self._single_cpus else {}
 
     async def nodes(self) -> tuple[SlurmNode, ...]:

@@ -142,12 +142,15 @@ def grant(
     )
 
 
-def cpus_held(answer: wire.JobResourcesAnswer, job_id: int) -> tuple[bool, Mapping[str, int]]:
-    """True if this Slurm allocates single CPUs (CR_CPU…: threads, not cores), and the CPUs of the job on each node."""
+def cpus_held(answer: wire.JobResourcesAnswer, job_id: int) -> tuple[bool | None, Mapping[str, int]]:
+    """True if this Slurm allocates single CPUs (CR_CPU…: threads, not cores), and the CPUs of the job on each node.
+
+    None: the answer does not show it, because the job holds nothing (any more): it waits again, or has ended.
+    """
     held = next((job.job_resources for job in answer.jobs if job.job_id == job_id), None)
-    if held is None:
-        return False, {}
-    single = any(word.upper().startswith("CR_CPU") for word in held.select_type or ())
+    if held is None or not held.select_type:
+        return None, {}
+    single = any(word.upper().startswith("CR_CPU") for word in held.select_type)
     allocation = held.nodes.allocation or () if held.nodes is not None else ()
     return single, {node.name: node.cpus.count for node in allocation}
 

@@ -166,6 +166,7 @@ class Threads:
     def __init__(self, select: str) -> None:
         self.select = select
         self.asked: list[str] = []
+        self.is_requeued = False  # a job that waits again holds nothing
 
     async def exchange(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
@@ -184,6 +185,8 @@ class Threads:
                 "jobs": [{"job_id": 7, "job_resources": {"select_type": [self.select], "nodes": {"allocation": held}}}]
             },
         }
+        if self.is_requeued:
+            answers["job/7"] = {"jobs": [{"job_id": 7, "job_resources": None}]}
         return Reply(200, {}, json.dumps(answers[path]).encode())
 
 
@@ -192,6 +195,18 @@ async def test_threads_that_are_given_away_one_by_one_are_counted_one_by_one() -
     client = SlurmClient(wire, LiteralToken("a.b.c"), clock=lambda: NOW)
     await client.discover()
     await client.nodes()
+    assert [node.cpus for node in (await client.grant(7, "alice")).nodes] == [1, 2]
+
+
+async def test_a_job_that_lost_its_nodes_between_two_reads_does_not_show_how_cpus_are_counted() -> None:
+    """Otherwise each later gang would have places for twice as many pods as it was granted, until a restart."""
+    wire = Threads("CR_CPU")
+    client = SlurmClient(wire, LiteralToken("a.b.c"), clock=lambda: NOW)
+    await client.discover()
+    await client.nodes()
+    wire.is_requeued = True
+    await client.grant(7, "alice")
+    wire.is_requeued = False
     assert [node.cpus for node in (await client.grant(7, "alice")).nodes] == [1, 2]
 
 
