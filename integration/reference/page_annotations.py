@@ -31,7 +31,8 @@ within the [policy](policy.md). An unusable value is refused before anything is 
 this page is refused, too.
 
 While the pod waits, an edit changes its job in place where Slurm allows that; otherwise the condition says what cannot be
-changed. After the bind an edit has no effect (event `{names.CHANGE_IGNORED}`), except of `{names.SIGNAL}`.
+changed. After the bind an edit has no effect (event `{names.CHANGE_IGNORED}`), except of `{names.SIGNAL}`. Controllers are
+not watched: an edit on one is read about once a minute while its pods wait. After the bind, no event shows such an edit.
 
 """
 
