@@ -249,6 +249,31 @@ ATTACKS: dict[str, tuple[Client, Attempt, str]] = {
         _patch("/api/v1/nodes/k1", metadata=_notes(partitions="gpu")),
         "is the admin's to write",
     ),
+    "a kubelet takes another's place with its status": (
+        KUBELET,
+        _patch("/api/v1/nodes/k1/status", metadata={"labels": {PREFIX + "slurm-node": "k2"}}),
+        "are the admin's to write",
+    ),
+    "a kubelet chooses its partitions with its status": (
+        KUBELET,
+        _patch("/api/v1/nodes/k1/status", metadata=_notes(partitions="gpu")),
+        "is the admin's to write",
+    ),
+    "a client that writes a pod's status invents a job": (
+        TENANT,
+        _pod_patch(sub="/status", metadata=_notes(job_id="1")),
+        "Only",
+    ),
+    "the bridge's account changes a label with a pod's status": (
+        BRIDGE,
+        _pod_patch(sub="/status", metadata={"labels": {"app": "x"}}),
+        "nothing else",
+    ),
+    "the bridge's account adds a finalizer with a pod's status": (
+        BRIDGE,
+        _pod_patch(sub="/status", metadata={"finalizers": ["example.com/stay"]}),
+        "nothing else",
+    ),
     "the bridge's account changes an image": (
         BRIDGE,
         replace(_pod_patch(spec={"containers": [{"name": "main", "image": "evil"}]}), content_type=STRATEGIC),
@@ -396,6 +421,11 @@ HONEST: dict[str, tuple[Client, Attempt]] = {
         _patch("/api/v1/nodes/k1", metadata={"labels": {PREFIX + "slurm-node": "k1"}}),
     ),
     "a kubelet labels itself": (KUBELET, _patch("/api/v1/nodes/k1", metadata={"labels": {"example.com/zone": "a"}})),
+    "a kubelet reports the status of its node": (
+        KUBELET,
+        _patch("/api/v1/nodes/k1/status", status={"conditions": [{"type": "Ready", "status": "True"}]}),
+    ),
+    "a kubelet reports the status of a pod": (KUBELET, _pod_patch(sub="/status", status={"phase": "Running"})),
     "the bridge selects the node of a claim": (
         BRIDGE,
         _patch(f"/api/v1/namespaces/{MANAGED}/persistentvolumeclaims/data", metadata={"annotations": {SELECTED: "k1"}}),

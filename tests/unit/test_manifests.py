@@ -126,6 +126,30 @@ def test_the_settings_of_the_smallest_overlay_are_settings() -> None:
     assert Settings.model_validate(written).policy.rules
 
 
+def test_a_policy_about_labels_or_annotations_also_judges_requests_for_a_status() -> None:
+    """The API server keeps the spec when a status is written, but takes labels, annotations and finalizers."""
+    judged = {
+        each["metadata"]["name"]: {
+            resource
+            for rule in each["spec"]["matchConstraints"]["resourceRules"]
+            if "UPDATE" in rule["operations"]
+            for resource in rule["resources"]
+        }
+        for path in sorted((MANIFESTS / "admission").glob("*.yaml"))
+        for each in objects(path)
+        if each["kind"] == "ValidatingAdmissionPolicy" and "oldObject.metadata" in str(each["spec"])
+    }
+    assert judged == {
+        "slurm-bridge-pods": {"pods", "pods/status"},
+        "slurm-bridge-nodes": {"nodes", "nodes/status"},
+        "slurm-bridge-own-account-pods": {"pods", "pods/status"},
+        "slurm-bridge-own-account-nodes": {"nodes", "nodes/status"},
+        "slurm-bridge-own-account-claims": {
+            "persistentvolumeclaims"
+        },  # the account may not write the status of a claim
+    }
+
+
 def test_no_role_names_an_object_as_a_generated_one_is_named() -> None:
     """kustomize takes such a name for that of the generated object, and adds its digest."""
     [overlay] = objects(MANIFESTS / "minimal" / "kustomization.yaml")
