@@ -12,8 +12,8 @@ INTRO = """\
 
 <!-- Generated from tests/searches.toml by `make reference`. -->
 
-[reliability.md](reliability.md) says what is promised and how it is tested. This page lists each finding of a search, the
-newest first, and then each search. A finding is a defect of the bridge (**bridge**), a check or the text of an invariant that
+[reliability.md](reliability.md) says how the invariants are tested. This page lists each finding of a search, the newest
+first, and then each search. A finding is a defect of the bridge (**bridge**), a check or the text of an invariant that
 was wrong (**check**), a simulated life that did what no cluster does (**life**), or a simulated cluster that answered
 otherwise than the real one (**simulation**). The cause of each was mended, for all cases of its kind. A seed *held* if no
 check failed. On one commit a seed always gives the same run. On another commit the run may differ. The
