@@ -150,7 +150,7 @@ def _preemption(seen: Observations) -> Iterator[Result]:
     with_externals = {name for view in seen.slurm_nodes.get() if view.node.external for name in view.node.partitions}
     harmful = [name for name in sorted(with_externals) if name in details and _signals(details[name], conf)]
     if not harmful:
-        yield ok(f"{conf.preempt_type}: preempted jobs get no signal, as external nodes need it")
+        yield ok(f"{conf.preempt_type}: preempted jobs get no signal (a signal would break external nodes)")
         return
     yield warning(
         f"Preemption with notice (GraceTime, SUSPEND) in partition {some(harmful)} leaves external nodes NOT_RESPONDING: "
