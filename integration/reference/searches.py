@@ -45,6 +45,7 @@ KINDS = {
     "histories": Kind("random histories"),
     "logs": Kind("checker of logs"),
     "mutants": Kind("mutation testing"),
+    "reading": Kind("reading of the code"),
     "sequences": Kind("generated sequences"),
     "sweep": Kind("crash sweep"),
     "trials": Kind("trials on real clusters"),
