@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bridge.cli.terminal import LogFormatter, NotWritten, discard_output, printable, use_any_encoding
+from bridge.cli.terminal import LogFormatter, NotWritten, discard_output, tell, use_any_encoding, written
 from bridge.errors import ConfigError
 
 EXIT_CONFIG = 2
@@ -25,18 +25,19 @@ def main(arguments: list[str] | None = None) -> int:
     If the reader of the output closed it, the exit code is 141; if the output cannot be written, 1.
     """
     use_any_encoding()
-    options = _parser().parse_args(arguments)
     try:
+        with written():  # the help, or the version
+            options = _parser().parse_args(arguments)
         code: int = options.command(options)
     except BrokenPipeError:  # as in `slurm-bridge doctor | head`
         discard_output()
         return EXIT_NOT_READ
     except NotWritten as error:
         discard_output()
-        print(f"slurm-bridge: {error}", file=sys.stderr)  # noqa: T201 - the one line
+        tell(f"slurm-bridge: {error}")
         return EXIT_NOT_WRITTEN
     except ConfigError as error:
-        print(printable(f"slurm-bridge: {error}"), file=sys.stderr)  # noqa: T201 - the one line
+        tell(f"slurm-bridge: {error}")
         return EXIT_CONFIG
     except KeyboardInterrupt:
         return 130

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 
 from bridge import app
 from bridge.app import Clusters
-from bridge.cli.terminal import printable, say
+from bridge.cli.terminal import printable, say, tell
 from bridge.errors import ConfigError
 from bridge.event_loop import new_event_loop
 from bridge.kube.lease import Lease
@@ -45,7 +44,7 @@ def main(settings: Settings, *, end_pods: bool = False, dry_run: bool = False) -
         runner.run(app.run(_for_this(settings, dry_run=dry_run), act=work.act, leaving=how))
     if work.done:
         return 0
-    print("slurm-bridge: stopped before everything was removed. Start the command again to continue.", file=sys.stderr)  # noqa: T201
+    tell("slurm-bridge: stopped before everything was removed. Start the command again to continue.")
     return EXIT_STOPPED
 
 

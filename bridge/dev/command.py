@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.cli.terminal import say
+from bridge.cli.terminal import say, tell
 from bridge.dev import backends
 from bridge.dev.headless import Run, StalledError, exit_code
 from bridge.dev.load import IMAGE, KINDS, SERVICES, Load, fitted
@@ -154,7 +154,7 @@ class _Dev:
         else:
             self._sum_up(result)
         if stalled:
-            print(f"slurm-bridge: {stalled}", file=sys.stderr)  # noqa: T201 - the one line
+            tell(f"slurm-bridge: {stalled}")
         return exit_code(result)
 
     def _print_event(self, subject: str, event: str) -> None:
@@ -196,9 +196,9 @@ async def _tidy(session: Session, workload_client: WorkloadClient) -> None:
     except TimeoutError:
         left = ", ".join(f"Slurm job {job.id}" for job in session.invariants.ours())
         where = "" if session.kube.simulated else f"namespace {session.kube.space}; "
-        print(f"slurm-bridge: not everything could be deleted: {where}{left}", file=sys.stderr)  # noqa: T201 - the one line
+        tell(f"slurm-bridge: not everything could be deleted: {where}{left}")
     except RemoteError as error:
-        print(f"slurm-bridge: not everything could be deleted: {said(error)}", file=sys.stderr)  # noqa: T201
+        tell(f"slurm-bridge: not everything could be deleted: {said(error)}")
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> BaseException:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from bridge.cli.pod_name import named
-from bridge.cli.terminal import printable, say
+from bridge.cli.terminal import say, tell
 from bridge.errors import ConfigError
 from bridge.kube.admin_reads import PodEvent
 from bridge.node_survey import Survey
@@ -63,7 +63,7 @@ async def _list_pods(options: argparse.Namespace, view: View) -> None:
     chosen = Selection(options.scheduler, namespace, options.selector)
     screen = _screen(options)
     async with AsyncExitStack() as stack:
-        cluster = await connected(options.kubeconfig, options.context, stack, warn)
+        cluster = await connected(options.kubeconfig, options.context, stack, tell)
         if options.watch:
             await follow(cluster, chosen, view, options.output, screen, show)
             return
@@ -72,7 +72,7 @@ async def _list_pods(options: argparse.Namespace, view: View) -> None:
         show([json.dumps([entry(seen) for seen in pods], indent=2)])
     elif not pods:
         where = f"in namespace {namespace}" if namespace else "in any namespace"
-        warn(view.empty.format(where=where))
+        tell(view.empty.format(where=where))
     else:
         show(view.lines(pods, time.time(), screen, spaces=not namespace, wide=options.output == "wide"))
 
@@ -144,7 +144,7 @@ async def _of_pod(
 ) -> None:
     namespace, name = named(options.pod)
     async with AsyncExitStack() as stack:
-        cluster = await connected(options.kubeconfig, options.context, stack, warn)
+        cluster = await connected(options.kubeconfig, options.context, stack, tell)
 
         async def ask() -> _PodShown:
             seen = await cluster.pod(namespace or namespace_of(options), name)
@@ -152,7 +152,7 @@ async def _of_pod(
             return await describe(seen, *await cluster.events(seen))
 
         if options.watch:
-            await ask_again(ask, options.output, _screen(options), show, warn)
+            await ask_again(ask, options.output, _screen(options), show, tell)
             return
         found = await ask()
     show([json.dumps(found.entry, indent=2)] if options.output == "json" else found.lines(_screen(options)))
@@ -186,13 +186,13 @@ async def _surveyed(options: argparse.Namespace, view: Callable[[Survey], Shown]
         return view(await survey.asked(options.bridge, options.http_token_file))
 
     if options.watch:
-        await ask_again(ask, options.output, _screen(options), show, warn)
+        await ask_again(ask, options.output, _screen(options), show, tell)
         return
     found = await ask()
     if options.output == "json":
         show([json.dumps(list(found.entries.values()), indent=2)])
     elif not found.rows:
-        warn(found.empty)
+        tell(found.empty)
     else:
         show(found.lines(_screen(options)))
 
@@ -207,8 +207,3 @@ def _screen(options: argparse.Namespace) -> Screen:
 def show(lines: Sequence[str]) -> None:
     """Print an answer.  Raises BrokenPipeError and NotWritten."""
     say("\n".join(lines))
-
-
-def warn(sentence: str) -> None:
-    """Print a sentence to standard error: programs read the answer from standard output."""
-    print(printable(sentence), file=sys.stderr, flush=True)  # noqa: T201

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from bridge import __main__ as slurm_bridge
-from bridge.cli.terminal import NotWritten, discard_output, printable, say, use_any_encoding
+from bridge.cli.terminal import NotWritten, discard_output, say, tell, use_any_encoding, written
 from bridge.errors import BridgeError, said
 from bridge.plugin import completion, variables
 from scheduler import names
@@ -42,18 +42,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in PASSED_ON:
         return _passed_on(given)
-    options = parser().parse_args(given)
     try:
+        with written():  # the help
+            options = parser().parse_args(given)
         return _answered(options)
     except BrokenPipeError:  # as in `kubectl slurm queue | head`
         discard_output()
         return slurm_bridge.EXIT_NOT_READ
     except BridgeError as error:
-        print(printable(f"kubectl slurm: {said(error)}"), file=sys.stderr)  # noqa: T201 - the one line
+        tell(f"kubectl slurm: {said(error)}")
         return slurm_bridge.EXIT_CONFIG
     except NotWritten as error:
         discard_output()
-        print(f"kubectl slurm: {error}", file=sys.stderr)  # noqa: T201 - the one line
+        tell(f"kubectl slurm: {error}")
         return slurm_bridge.EXIT_NOT_WRITTEN
     except KeyboardInterrupt:
         return 130
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _passed_on(given: list[str]) -> int:
     code = slurm_bridge.main(given)
     if code == slurm_bridge.EXIT_CONFIG and given[0] != "doctor" and not _names_settings(given):
-        print(NEED_SLURM, file=sys.stderr)  # noqa: T201
+        tell(NEED_SLURM)
     return code
 
 

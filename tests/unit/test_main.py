@@ -149,3 +149,32 @@ def test_output_that_cannot_be_written_gives_no_traceback(tmp_path: Path, output
     environ = os.environ | {"KUBECONFIG": str(tmp_path / "none")}
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False, env=environ)
     assert (done.returncode, done.stderr) == (code, says)
+
+
+@pytest.mark.parametrize("asked", ["bridge --help", "bridge --version", "bridge.plugin.command queue --help"])
+@pytest.mark.parametrize(("output", "code"), [("nobody reads", EXIT_NOT_READ), ("/dev/full", EXIT_NOT_WRITTEN)])
+def test_a_help_that_cannot_be_written_gives_no_traceback(asked: str, output: str, code: int) -> None:
+    if output == "nobody reads":
+        read, write = os.pipe()
+        os.close(read)
+    else:
+        write = os.open(output, os.O_WRONLY)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", *asked.split()], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(write)
+    assert done.returncode == code
+    assert len(done.stderr.splitlines()) == (code == EXIT_NOT_WRITTEN)
+
+
+def test_a_mistake_is_not_reported_among_the_answers_if_standard_error_is_closed(tmp_path: Path) -> None:
+    program = f"{sys.executable} -m bridge policy check {tmp_path}/none -o json 2>&-"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (EXIT_CONFIG, "")
+
+
+def test_the_exit_code_of_a_mistake_stays_if_standard_error_cannot_be_written(tmp_path: Path) -> None:
+    program = f"{sys.executable} -m bridge policy check {tmp_path}/none 2>/dev/full"
+    assert subprocess.run(["bash", "-c", program], check=False).returncode == EXIT_CONFIG
