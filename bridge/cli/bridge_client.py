@@ -24,6 +24,7 @@ from bridge.redaction import without
 
 ANSWER_MOST = 64 * 2**20  # bytes; 3,000 nodes, each in 1,000 partitions, are 23 MB
 CHUNK = 64 * 2**10
+REASON_MOST = 200  # characters; the page of a proxy may be much longer
 
 
 class NoBridgeError(Exception):
@@ -60,6 +61,11 @@ class Answer:
     def text(self) -> str:
         """The body as text, without white space at its ends."""
         return self.body.decode("utf-8", "replace").strip()
+
+    @property
+    def reason(self) -> str:
+        """The beginning of the text, for a sentence; without a text the status."""
+        return self.text[:REASON_MOST] or f"HTTP {self.status}"
 
 
 async def ask(

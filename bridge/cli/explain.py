@@ -48,7 +48,7 @@ from scheduler.state.world import World
 
 EXIT_REFUSED = 1
 BRIDGE_DEADLINE_S = 10.0
-REFUSING = (401, 403, 421, 429, 503)  # HTTP statuses of a bridge that refuses the request, with its reason as text
+NOT_KNOWN = 404
 LONG_AGO_S = 3600.0  # the World counts as started so long ago, so that it is not in its quiet period
 INSTEAD = "Both clusters were asked instead"
 NO_POLICY = (
@@ -130,10 +130,10 @@ async def _ask_bridge(
         return None, f"The bridge was not asked: {said(error)}"
     except NoBridgeError:
         return None, f"No bridge answers at {url} (--bridge)."
-    if answer.status in REFUSING:
-        return None, f"The bridge at {url} does not answer this command: {answer.text[:200]}"
-    if answer.status != 200:
+    if answer.status == NOT_KNOWN:
         return None, f"The bridge at {url} does not know this pod."
+    if answer.status != 200:
+        return None, f"The bridge at {url} does not answer this command: {answer.reason}"
     try:
         found = decoded(answer.body)
     except ValueError:

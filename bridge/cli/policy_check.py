@@ -33,7 +33,7 @@ from bridge.cli.doctor.findings import (
 from bridge.cli.doctor.look import look_at_namespaces, look_at_slurm
 from bridge.cli.doctor.report import as_json, as_text
 from bridge.cli.doctor.views import Observations, managed_namespaces
-from bridge.cli.policy_show import labels_given
+from bridge.cli.policy_show import labels_given, namespace_given
 from bridge.cli.terminal import columns, say
 from bridge.policy_file import privileged_user
 from bridge.settings import Settings
@@ -62,7 +62,7 @@ def main(options: Mapping[str, str | None], namespaces: Sequence[str] = ()) -> i
 def _space(given: str) -> Namespace:
     """A namespace of the command line.  Raises ConfigError."""
     name, _, labels = given.partition(",")
-    return Namespace(name, "", labels_given(labels, "--namespace"))
+    return Namespace(namespace_given(name), "", labels_given(labels, "--namespace"))
 
 
 async def in_clusters(

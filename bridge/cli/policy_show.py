@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
@@ -25,6 +26,7 @@ from scheduler.model.text import decimal
 from scheduler.policy import templates
 from scheduler.policy.rules import ANY, Choice, Policy, Tenant
 
+_NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 CREATE_OR_TRY = "Correct the name, or try labels that it would have: --labels KEY=VALUE,… (--labels '' for none)."
 
 
@@ -39,7 +41,7 @@ def main(options: Mapping[str, str | None]) -> int:
         raise ConfigError(
             "no policy was given.", "Name the bridge's settings file: --config FILE (SLURM_BRIDGE_CONFIG)."
         )
-    namespace, account = options.get("namespace") or "default", options.get("service_account") or "default"
+    namespace, account = namespace_given(options.get("namespace") or ""), options.get("service_account") or "default"
     policy = chosen.core_policy("")
     labels, unread = _labels(chosen, options, namespace, policy)
     found = policy.tenant(namespace, account, labels)
@@ -130,12 +132,22 @@ def _shared(tenant: Tenant) -> str:
     return f"{whose} under this rule"
 
 
+def namespace_given(given: str) -> str:
+    """The name of a namespace as written after --namespace.  Raises ConfigError if no namespace can have this name."""
+    if not _NAMESPACE.fullmatch(given):
+        raise ConfigError(f'--namespace: "{given}" is not the name of a namespace.', "Write it as Kubernetes shows it.")
+    return given
+
+
 def labels_given(given: str, option: str) -> dict[str, str]:
     """ "KEY=VALUE,…" as written after that option.  Raises ConfigError."""
-    pairs = [pair.partition("=") for pair in given.split(",") if pair]
-    if wrong := next((key for key, equals, _ in pairs if not key or not equals), None):
-        raise ConfigError(f'{option}: "{wrong}" is not KEY=VALUE.')
-    return {key: value for key, _, value in pairs}
+    labels = {}
+    for pair in filter(None, given.split(",")):
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise ConfigError(f'{option}: "{pair}" is not KEY=VALUE.')
+        labels[key] = value
+    return labels
 
 
 class NoNamespaceError(ConfigError):

@@ -49,5 +49,5 @@ async def ask(url: str, token_file: str = "") -> str:
             "Run this command on the bridge's machine, or name its address: --bridge URL.",
         ) from None
     if answer.status != 200:
-        raise ConfigError(f"{url} did not accept the confirmation: {answer.text or answer.status}")
+        raise ConfigError(f"{url} did not accept the confirmation: {answer.reason}")
     return answer.text

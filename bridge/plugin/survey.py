@@ -42,7 +42,7 @@ async def asked(url: str, token_file: str) -> Survey:
     if answer.status == 404:
         raise ConfigError(f"the server at {at} has no /nodes: it is an older slurm-bridge, or another program.", WHERE)
     if answer.status != 200:
-        raise ConfigError(f"the bridge at {at} does not answer now: {answer.text[:200]}")
+        raise ConfigError(f"the bridge at {at} does not answer now: {answer.reason}")
     try:
         return _SURVEY.decode(answer.body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -290,6 +290,15 @@ async def test_the_answer_of_the_bridge_is_shown_also_if_no_cluster_can_be_asked
     assert str(raised.value).startswith(f"The bridge at {url} does not answer this command: This replica")
 
 
+@pytest.mark.parametrize(
+    ("said", "status", "reason"), [("an internal error", 500, "an internal"), ("", 502, "HTTP 502")]
+)
+async def test_a_bridge_that_fails_is_not_said_to_know_no_pod(both: Both, said: str, status: int, reason: str) -> None:
+    text = await told_beside(both, said, status)
+    assert f"does not answer this command: {reason}" in text
+    assert "does not know this pod" not in text
+
+
 async def test_another_program_at_that_address_is_no_answer(both: Both) -> None:
     text = await told_beside(both, "<html>", 200)
     assert "is not of this version of slurm-bridge. Both clusters were asked instead" in text

@@ -225,9 +225,24 @@ def test_without_kubernetes_what_no_label_decides_is_shown_and_what_was_not_chec
     assert shown(path, capsys, "-n", "a", "--labels", "")[1] == said[:-1]
 
 
-def test_what_is_no_label_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policy", "show", "--config", written(tmp_path, TEAMS), "-n", "a", "--labels", "alice"]) == 2
-    assert capsys.readouterr().err == 'slurm-bridge: --labels: "alice" is not KEY=VALUE.\n'
+@pytest.mark.parametrize("given", ["alice", "=alice", "="])
+def test_what_is_no_label_is_a_sentence(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "show", "--config", written(tmp_path, TEAMS), "-n", "a", "--labels", given]) == 2
+    assert capsys.readouterr().err == f'slurm-bridge: --labels: "{given}" is not KEY=VALUE.\n'
+
+
+@pytest.mark.parametrize("given", ["", "Team", "team/pods", "..", "a" * 64])
+def test_a_name_that_no_namespace_can_have_is_a_mistake(
+    given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty name comes from a variable of a script that is not set: another namespace would be the wrong answer."""
+    file = written(tmp_path, TEAMS)
+    for command in (["show", "--config", file, "--labels", ""], ["check", file]):
+        assert main(["policy", *command, "--namespace", given]) == 2
+        said = (
+            f'slurm-bridge: --namespace: "{given}" is not the name of a namespace. Write it as Kubernetes shows it.\n'
+        )
+        assert capsys.readouterr().err == said
 
 
 # --- check, of namespaces that are given --------------------------------------------------------------------------------
