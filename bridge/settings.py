@@ -13,7 +13,6 @@ import difflib
 import re
 import socket
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -34,6 +33,7 @@ from scheduler.translate.job_spec import Translation
 from scheduler.tuning import Config, Tuning
 
 ENVIRONMENT = "SLURM_BRIDGE_"
+MOST_CHARACTERS = 2**22  # of the file; a ConfigMap takes a quarter of this
 # Options that are also read from the environment, by field of Settings.
 OPTIONS = (
     "kubeconfig",
@@ -443,9 +443,37 @@ def _given(options: Mapping[str, str | None], environment: Mapping[str, str]) ->
     return given
 
 
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that takes each key of a mapping once: of two lists of rules, the first one would have no effect."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """As SafeLoader calls it, before it merges mappings (<<)."""
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise _TwiceError(key.value, key.start_mark.line + 1)
+                seen.add(key.value)
+        return node
+
+
+class _TwiceError(Exception):
+    """A mapping has a key twice."""
+
+    def __init__(self, key: str, line: int) -> None:
+        super().__init__(f'"{key}" is given twice, the second time in line {line}.')
+
+
 def _read(path: str) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
+        if len(text) > MOST_CHARACTERS:
+            raise ConfigError(f"{path}: is longer than {MOST_CHARACTERS:,} characters.", "Name a settings file.")
+        content = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except _TwiceError as error:
+        raise ConfigError(f"{path}: {error}", "Remove one of them.") from None
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read: {error.strerror}.", "Name a settings file that exists and can be read."

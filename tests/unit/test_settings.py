@@ -210,6 +210,23 @@ def test_a_file_that_is_no_yaml_names_the_line(tmp_path: Path, text: str, where:
     assert mistake(tmp_path, text) == f"is not YAML{where}. Correct it, or point --config at a settings file."
 
 
+def test_a_key_that_is_given_twice_is_a_mistake(tmp_path: Path) -> None:
+    """Otherwise the first list of rules would have no effect, and nothing would say so."""
+    rules = "  rules: [{namespaces: [hpc], user: alice}]\n"
+    said = mistake(tmp_path, f"policy:\n{rules}  patience: {{}}\n{rules}")
+    assert said == '"rules" is given twice, the second time in line 4. Remove one of them.'
+
+
+def test_a_key_may_replace_one_of_a_mapping_that_is_merged(tmp_path: Path) -> None:
+    file = written(tmp_path, "policy:\n  rules: [&a {namespaces: [a], user: alice}, {<<: *a, namespaces: [b]}]\n")
+    rules = load({"config": file}, {}).core_policy("").rules
+    assert [(rule.namespaces, rule.tenant.user) for rule in rules] == [(("a",), "alice"), (("b",), "alice")]
+
+
+def test_a_file_without_an_end_is_a_mistake(tmp_path: Path) -> None:
+    assert mistake(tmp_path, "#" * (settings.MOST_CHARACTERS + 1)).startswith("is longer than")
+
+
 def test_a_file_that_is_no_text_is_no_yaml(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_bytes(b"\xff\xfe\x00\x01")
