@@ -22,10 +22,12 @@ USUAL_OWNER = 4096  # characters; a controller with more characters counts as se
 
 def _owner_read(world: World, event: ev.OwnerRead) -> None:
     owner = owner_key(event.namespace, event.ref)
-    size_before = world.owner_sizes.get(owner, 0)
-    changed = owner in world.owners and world.owners.pop(owner) != event.owner
-    world.owners[owner], world.owner_read_at[owner] = event.owner, event.at
-    world.owner_sizes[owner] = _size_of(event.owner)
+    size_before, before = world.owner_sizes.get(owner, 0), world.owners.get(owner)
+    # An owner that is gone, or that the bridge may not read any more, keeps what it showed: its pods did not change.
+    shown = event.owner or before
+    changed = owner in world.owners and world.owners.pop(owner) != shown
+    world.owners[owner], world.owner_read_at[owner] = shown, event.at
+    world.owner_sizes[owner] = _size_of(shown)
     world.owners_weight += world.owner_sizes[owner] - size_before
     while world.owners_weight > MAX_OWNERS_REMEMBERED:
         oldest = next(iter(world.owners))

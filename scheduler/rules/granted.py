@@ -96,8 +96,10 @@ def _bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     # The pods known from before this process led may lack a pod that takes the room; the next list wakes this workload.
     if world.pods_inherited:
         return Decision(why="The list of pods is read again, because another replica led before.")
-    # The owners of pods that the submission names are read; their volumes may have changed since.
-    unread = [pod for pod in unbound if pod.claims or pod.uid not in job.asked_for]
+    # The owners of pods that the submission names are read; their volumes may have changed since.  The job of a previous
+    # process is compared with all of its pods, so those of the bound pods are read, too.
+    compared = members if job.spec is None else unbound
+    unread = [pod for pod in compared if pod.claims or pod.uid not in job.asked_for]
     if unread and (reads := read_first(workload, unread, this_pass)) is not None:
         return reads
     replacing = any(pod.uid in nodes for pod in members) and are_replacements(workload, unbound, job)

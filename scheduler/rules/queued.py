@@ -14,7 +14,7 @@ from scheduler.rules.limits import read_limits
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import outage, waiting, waiting_unread
-from scheduler.rules.submission import is_managed, not_managed, spec_for
+from scheduler.rules.submission import is_managed, not_managed, read_unknown_claims, spec_for
 from scheduler.rules.uninstall import withdraw
 from scheduler.state.backoff import Attempt
 from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder, RefusedChange
@@ -68,6 +68,8 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
     if (ends := cancel_of_earlier_pods(workload, job, this_pass)) is not None:
         return ends, ""
     reads, all_read = read_in_passing(workload, workload.members, this_pass)
+    if (claims := read_unknown_claims(workload, workload.members, this_pass)) is not None:
+        return reads + claims, ""
     if not all_read:
         return reads, ""
     if not is_managed(workload.first, this_pass.world):  # the policy gives them no job any more: V8

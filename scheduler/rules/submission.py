@@ -35,6 +35,7 @@ from scheduler.translate.job_spec import jobspec
 from scheduler.translate.pod_limits import MAX_SHAPES, beyond_limits, number_of_amounts
 
 AMOUNTS_PER_NODE = 3  # adding up so many amounts of a pod's containers takes as long as judging one node
+CLAIMS_FIRST = "The pod's volume claims are read first."
 _IN_VAIN = "could not be used when Slurm granted them"
 ANOTHER_FIRST = "Slurm is asked for nodes for another pod first; the result decides how this pod is submitted."
 FIRST_TRY_S = 0.5  # how long other workloads wait for the result of the first allocation
@@ -90,8 +91,8 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
     """Owners and volume claims are read once, before the first decision about a pod."""
     world = this_pass.world
     _, ref = world.owners_of(pod)
-    is_late = this_pass.now < workload.backoff.until
     if ref is not None:
+        is_late = this_pass.now < workload.backoff.until
         key, owner_text = owner_key(pod.namespace, ref), f"{ref.kind} {ref.name}"
         read = (
             wake(workload.backoff.until)
@@ -100,17 +101,37 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
         )
         failing = unreadable(pod, owner_text, key, this_pass)
         return combine((read, failing, note(awaits=key), Decision(why=OWNERS_FIRST)))
-    if not pod.claims or beyond_limits(pod):  # the pod is refused without a read, or has no volume claims
+    if _are_claims_known(workload, pod, world):
         return None
     claims = world.claims.get(pod.uid)
     problem = next((claim.problem for claim in claims or () if claim.problem), "")
-    if claims is not None and not problem:
-        return None
     shown = status(pod, names.REFUSED, problem, warning=True) if problem else NOTHING
-    again = act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes")
-    read = wake(workload.backoff.until) if is_late else plan_action(again)
     failing = unreadable(pod, "A volume claim", pod.uid, this_pass) if claims is None else NOTHING
-    return combine((shown, read, failing, Decision(why="The pod's volume claims are read first.")))
+    return combine((shown, _read_claims(workload, pod, this_pass), failing, Decision(why=CLAIMS_FIRST)))
+
+
+def read_unknown_claims(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
+    """Read the volume claims of queued pods of which nothing is known, as after a restart.  None: all are known.
+
+    Until then the nodes that volumes exclude are not known, so the job stays as it is.
+    """
+    unknown = [pod for pod in pods if not _are_claims_known(workload, pod, this_pass.world)]
+    return combine(_read_claims(workload, pod, this_pass) for pod in unknown) if unknown else None
+
+
+def _are_claims_known(workload: Workload, pod: Pod, world: World) -> bool:
+    """True if its volume claims were read and can be used.  A pod on a node has its volumes, whatever its claims are now."""
+    if not pod.claims or beyond_limits(pod):  # the pod has no volume claims, or is refused without a read
+        return True
+    claims = world.claims.get(pod.uid)
+    return claims is not None and (bool(workload.node_of(pod)) or not any(claim.problem for claim in claims))
+
+
+def _read_claims(workload: Workload, pod: Pod, this_pass: Pass) -> Decision:
+    """Read the volume claims of the pod; after a failed read, or a problem, not before the end of the backoff."""
+    if this_pass.now < workload.backoff.until:
+        return wake(workload.backoff.until)
+    return plan_action(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes"))
 
 
 def spec_for(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:

@@ -13,6 +13,7 @@ from scheduler.actions import (
     Action,
     AllocateNow,
     BindPod,
+    CancelJob,
     Outcome,
     ReadClaims,
     ReadOwner,
@@ -355,3 +356,26 @@ def test_an_annotation_that_was_removed_from_a_deployment_no_longer_counts() -> 
     story.sees(OwnerRead(deployment, Owner(deployment), NOW, "hpc"))
     [asked] = story.acts(AllocateNow, NOW)
     assert asked.spec.partition == ""
+
+
+def test_the_job_of_a_waiting_gang_stays_as_it_is_after_its_owner_is_gone_or_may_not_be_read_any_more() -> None:
+    """Rights are taken from the bridge for a while, or the owner is deleted without its pods."""
+    gang = [pod(f"w-{number}", owner=JOB, labels={names.PREFIX + "gang": "job"}) for number in range(2)]
+    story = Story()
+    says = {names.PREFIX + names.PARTITION: "gpu"}
+    story.sees(OwnerRead(JOB, Owner(JOB, says, members=2), NOW, "hpc"), *gang)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2013)
+    [asked_again] = story.acts(SubmitJob, NOW)
+    story.ended(asked_again, at=NOW, job_id=17)
+    waiting = replace(job_of(gang[0], 17, "PENDING", reason="Priority"), name=asked.spec.name)
+    for at in (NOW + 1 + second for second in range(120)):
+        story.polls({17: "PENDING"}, at=at)
+        story.reads(waiting, at=at)
+        if at == NOW + 80:  # which counts the gang again
+            story.sees(replace(gang[0], labels={**gang[0].labels, "team": "a"}))
+        for action in story.decides(at):
+            assert not isinstance(action, UpdateJob | CancelJob)
+            if isinstance(action, ReadOwner):
+                story.sees(OwnerRead(JOB, None, at, "hpc"))
+            story.ended(action, at=at)

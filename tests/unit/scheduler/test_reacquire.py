@@ -15,14 +15,15 @@ from scheduler.actions import (
     CancelJob,
     FailByDeadline,
     Outcome,
+    ReadClaims,
     ReadJob,
     ReadOwner,
     RecordEnd,
     RestoreKeys,
     SetPodCondition,
 )
-from scheduler.events import NodeDeleted, NodeSeen, OutageBegan, OutageEnded, Side
-from scheduler.model.kubernetes import HostPort, OwnerRef, Pod, PodPhase, PodTerm, Requirement
+from scheduler.events import ClaimsRead, NodeDeleted, NodeSeen, OutageBegan, OutageEnded, Side
+from scheduler.model.kubernetes import Claim, HostPort, OwnerRef, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
@@ -115,6 +116,26 @@ def test_a_pod_that_runs_says_by_an_event_alone_that_its_owner_cannot_be_read() 
     assert {(each.condition, each.event) for each in said if "cannot be read" in each.message} == {
         ("", names.UNREADABLE)
     }
+
+
+def test_the_nodes_of_a_pod_are_asked_for_again_although_its_volume_claim_is_being_deleted() -> None:
+    """Kubernetes deletes the claim after the pod.  So the pod still has its volume, and needs nothing but its nodes."""
+    story = Story()
+    old = replace(TRAIN, created=START - 60, claims=("data",))
+    story.sees(story.bound(old, 17, "x2", started=START - 50))
+    deleted, asked = Claim("data", False, problem="claim data is being deleted"), list[AllocateNow]()
+    for at in (NOW + second for second in range(20)):
+        story.polls({}, at=at)
+        for action in story.decides(at):
+            if isinstance(action, ReadJob):
+                story.reads(None, job_id=action.job_id, at=at)
+            if isinstance(action, ReadClaims):
+                story.sees(ClaimsRead(old.uid, (deleted,), at))
+            if isinstance(action, AllocateNow):
+                asked.append(action)
+            else:
+                story.ended(action, at=at)
+    assert [each.spec.required_nodes for each in asked] == ["x2"]
 
 
 def test_the_new_job_may_be_renamed_before_it_is_ever_read() -> None:

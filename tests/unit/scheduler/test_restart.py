@@ -14,13 +14,16 @@ from scheduler.actions import (
     CancelJob,
     DeletePod,
     Outcome,
+    ReadClaims,
     ReadJob,
     ReadOwner,
     SetPodCondition,
     SubmitJob,
+    UpdateJob,
 )
 from scheduler.apply.events import new_world
 from scheduler.events import (
+    ClaimsRead,
     JobsPolled,
     NamespacesListed,
     OutageBegan,
@@ -34,8 +37,20 @@ from scheduler.events import (
     SlurmNodesPolled,
 )
 from scheduler.explain import explain
-from scheduler.model.kubernetes import Condition, Container, HostPort, Owner, Pod, PodPhase, PodTerm, Requirement
-from scheduler.model.slurm import Job
+from scheduler.model.kubernetes import (
+    Claim,
+    Condition,
+    Container,
+    HostPort,
+    NodeTerm,
+    Owner,
+    OwnerRef,
+    Pod,
+    PodPhase,
+    PodTerm,
+    Requirement,
+)
+from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.place.fit import NodeInfo
 from scheduler.state.earlier_binds import EarlierBinds
 from scheduler.state.phase import Phase
@@ -652,3 +667,85 @@ def test_partitions_stay_as_they_were_known_while_slurm_does_not_list_them() -> 
     before = story.world.partitions
     story.sees(SlurmNodesPolled((slurm_node("x1"),), None, START + 30))
     assert story.world.partitions == before != {}
+
+
+# --- owners and volumes that this process has not read yet ------------------------------------------------------------
+
+
+def reads_claims(story: Story, at: float, **on: str) -> list[SubmitJob | CancelJob | UpdateJob]:
+    """The volume claims of these pods are read, the volume of each on that node.  Returns what is sent to Slurm then."""
+    sent: list[SubmitJob | CancelJob | UpdateJob] = []
+    for step in range(3):
+        for action in story.decides(at + step):
+            if isinstance(action, ReadClaims):
+                node_term = NodeTerm(
+                    fields=(Requirement("metadata.name", "In", (on[action.uid.removeprefix("uid-")],)),)
+                )
+                story.sees(ClaimsRead(action.uid, (Claim("data", True, (node_term,)),), at + step))
+            if isinstance(action, SubmitJob | CancelJob | UpdateJob):
+                sent.append(action)
+            else:
+                story.ended(action, at=at + step)
+    return sent
+
+
+def test_the_nodes_that_a_volume_excludes_stay_excluded_while_its_claim_is_not_read_yet() -> None:
+    waiting = older("a", claims=("data",))
+    job = replace(job_of(waiting, 17, "PENDING", reason="Resources"), excluded_nodes="x1")
+    story = Story(pods=[waiting])
+    story.polls({17: "PENDING"}, at=QUIET_END + 1)
+    story.reads(job, at=QUIET_END + 1)
+    assert reads_claims(story, QUIET_END + 1, a="x2") == []
+    story.reads(job, at=QUIET_END + 5)
+    moved = ClaimsRead(waiting.uid, (Claim("data", True),), QUIET_END + 5)
+    story.sees(moved)
+    assert [each.changes for each in story.acts(UpdateJob, QUIET_END + 5)] == [{"excluded_nodes"}], "as while it runs"
+
+
+def test_a_claim_that_cannot_be_read_leaves_the_waiting_job_as_it_is() -> None:
+    waiting = older("a", claims=("data",))
+    story, reads = Story(pods=[waiting]), 0
+    story.polls({17: "PENDING"}, at=QUIET_END)
+    for at in (QUIET_END + second for second in range(60)):
+        story.reads(replace(job_of(waiting, 17, "PENDING", reason="Resources"), excluded_nodes="x1"), at=at)
+        for action in story.decides(at):
+            assert not isinstance(action, CancelJob | UpdateJob)
+            reads += isinstance(action, ReadClaims)
+            story.ended(action, Outcome.UNREACHED if isinstance(action, ReadClaims) else Outcome.DONE, at=at)
+    assert 2 <= reads <= 12, "in a minute"
+
+
+def test_a_waiting_gang_whose_pods_have_volumes_on_different_nodes_keeps_its_job() -> None:
+    """Each node is a component of the job.  Before the claims are read the pods look alike."""
+    pods = [pod(name, claims=("data",), **RING) for name in ("a", "b")]
+    before = Story(pods=pods)
+    [sent] = reads_claims(before, QUIET_END, a="x1", b="x2")
+    assert len(sent.spec.parts) == 1
+    head, part = sent.spec, sent.spec.parts[0]
+    read = Job(17, head.name, "alice", frozenset({"PENDING"}), reason="Priority", excluded_nodes=head.excluded_nodes)
+    second = replace(read, id=18, excluded_nodes=part.excluded_nodes)
+    story = Story(pods=pods)
+    story.polls({17: "PENDING", 18: "PENDING"}, at=QUIET_END + 1)
+    story.reads(replace(read, parts=(second,)), at=QUIET_END + 1)
+    assert reads_claims(story, QUIET_END + 1, a="x1", b="x2") == []
+
+
+def test_a_gang_of_which_one_pod_is_bound_already_is_compared_after_the_owners_of_all_its_pods_are_read() -> None:
+    refs = [OwnerRef("batch/v1", "Job", name, f"uid-of-{name}") for name in ("a", "b")]
+    in_gpu = [Owner(ref, {names.PREFIX + names.PARTITION: "gpu"}) for ref in refs]
+    bound, waits = (pod(ref.name, owner=ref, **RING) for ref in refs)
+    story = Story()
+    story.sees(story.bound(bound, 17, bound_at=START - 50), waits)
+    [key] = story.world.workloads
+    job = Job(
+        17, names.job_name("hpc/ring", CLUSTER, key), "alice", frozenset({"RUNNING"}), partition="gpu", nodes="x1"
+    )
+    story.polls({17: "RUNNING"}, at=QUIET_END)
+    story.reads(job, at=QUIET_END, granted=Grant(17, (GrantedNode("x1", 2, 200),)))
+    reads = story.acts(ReadOwner, QUIET_END + 1)
+    assert {read.ref for read in reads} == set(refs)
+    for read, owner in zip(reads, in_gpu, strict=True):
+        story.sees(OwnerRead(read.ref, owner, QUIET_END + 1, "hpc"))
+        story.ended(read, at=QUIET_END + 1)
+    [bind] = [each for each in story.decides(QUIET_END + 1) if isinstance(each, BindPod | CancelJob)]
+    assert (type(bind), bind.key) == (BindPod, key)
