@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scheduler.rules.decision import NOTHING, Decision, note, wake
 from scheduler.rules.end_record import is_to_be_recorded, may_be_unrecorded, record_end, record_of, why_done
+from scheduler.rules.gathering import is_size_unread
 from scheduler.rules.identity import cancel, read_job, search_for_job
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.silent_nodes import over_at
@@ -11,8 +12,9 @@ from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.pod_records import DeletedPod
 from scheduler.state.workload import Workload
+from scheduler.state.world import World
 
-UNREAD_S = 300.0  # after a start, a job without pods is kept for so long while a JobSet is unread that may have made it
+UNREAD_S = 300.0  # after a start, a job without pods is kept for so long while a group is unread whose pods may have it
 
 
 def end_job(workload: Workload, this_pass: Pass) -> Decision:
@@ -42,7 +44,7 @@ def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
     """End the job of the pods, unless one of the pods may still run."""
     if this_pass.world.has_undecoded_pods(workload, job.user):
         return NOTHING  # visited again when that pod is decoded, or is gone
-    if not workload.pods and not workload.deleted_pods and _may_be_of_unread_jobset(this_pass):
+    if not workload.pods and not workload.deleted_pods and _may_be_of_unread_group(this_pass):
         return wake(this_pass.now + 1.0)
     may_run_until = max(
         (_may_run_until(gone, this_pass) for gone in workload.deleted_pods.values()), default=float("-inf")
@@ -52,16 +54,22 @@ def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
     return cancel(job, workload, this_pass, why_done(workload, job), record=record_of(workload, job))
 
 
-def _may_be_of_unread_jobset(this_pass: Pass) -> bool:
-    """True if a job without pods may belong to a stage of a JobSet: the stage's pods are known once the JobSet is read."""
+def _may_be_of_unread_group(this_pass: Pass) -> bool:
+    """True if a job without pods may belong to pods of a group that was not read yet.
+
+    These are the pods of a stage of a JobSet, or pods that their group does not need: each of them has a job of its own.
+    """
     world = this_pass.world
     if this_pass.now >= world.started + UNREAD_S:
         return False
     waiting = (world.workloads[key] for phase in (Phase.GATHERING, Phase.UNSUBMITTED) for key in world.by_phase[phase])
-    jobsets = (
-        workload for workload in waiting if workload.group is not None and workload.group.size_source_kind == "JobSet"
-    )
-    return any(world.owners_of(workload.first)[1] is not None for workload in jobsets)
+    return any(is_size_unread(workload, this_pass) or _is_unread_jobset(workload, world) for workload in waiting)
+
+
+def _is_unread_jobset(workload: Workload, world: World) -> bool:
+    """True if the pods are of a JobSet that was not read yet: it may have stages."""
+    is_of_jobset = workload.group is not None and workload.group.size_source_kind == "JobSet"
+    return is_of_jobset and world.owners_of(workload.first)[1] is not None
 
 
 def _may_run_until(gone: DeletedPod, this_pass: Pass) -> float:

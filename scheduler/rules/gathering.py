@@ -52,9 +52,14 @@ def _read_size_first(workload: Workload, this_pass: Pass) -> Decision | None:
 
     Until the owner was read, no pod is known to be missing, and the job keeps its age in the queue (K8).
     """
-    if set(workload.pod_counts.sizes) != {None} or workload.size or _is_size_source_known(workload, this_pass):
-        return None
-    return _read_size_source(workload, this_pass)
+    return _read_size_source(workload, this_pass) if is_size_unread(workload, this_pass) else None
+
+
+def is_size_unread(workload: Workload, this_pass: Pass) -> bool:
+    """True if only an object that was not read yet shows how many pods the gang has."""
+    if workload.group is None or workload.size or set(workload.pod_counts.sizes) != {None}:
+        return False
+    return not _is_size_source_known(workload, this_pass)
 
 
 def _keep_for_a_while(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:

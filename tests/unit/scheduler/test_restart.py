@@ -749,3 +749,21 @@ def test_a_gang_of_which_one_pod_is_bound_already_is_compared_after_the_owners_o
         story.ended(read, at=QUIET_END + 1)
     [bind] = [each for each in story.decides(QUIET_END + 1) if isinstance(each, BindPod | CancelJob)]
     assert (type(bind), bind.key) == (BindPod, key)
+
+
+def test_a_pod_that_its_group_does_not_need_keeps_its_job_while_the_size_of_the_group_cannot_be_read() -> None:
+    """Two pods of three are the gang, and the third has a job of its own.  Without the size all three seem to be the gang."""
+    pods = [older(f"w-{number}", labels={"scheduling.x-k8s.io/pod-group": "ring"}) for number in range(3)]
+    job = job_of(pods[2], 17, "PENDING", reason="Priority")
+    story = Story(pods=pods)
+    story.polls({17: "PENDING"}, at=START + 1)
+    story.reads(job, at=START + 1)
+    for at in (START + 1 + second for second in range(60)):
+        for action in story.decides(at):
+            assert not isinstance(action, CancelJob)
+            story.ended(action, Outcome.UNREACHED if isinstance(action, ReadOwner) else Outcome.DONE, at=at)
+    at = START + 100
+    [read] = story.acts(ReadOwner, at)
+    story.sees(OwnerRead(read.ref, Owner(read.ref, members=2), at, "hpc"))
+    assert story.acts(CancelJob, at) == []
+    assert story.world.phase_of[key_of(pods[2])] is Phase.QUEUED
