@@ -34,7 +34,7 @@ def read_stale_owners(workload: Workload, pods: Iterable[Pod], this_pass: Pass) 
     for pod, ref in _owners(pods, world):
         key = owner_key(pod.namespace, ref)
         read_at = world.owner_read_at.get(key, float("inf"))
-        if world.owners.get(key) is None or read_at + LATELY_S >= world.first_seen[pod.uid].first:
+        if read_at + LATELY_S >= world.first_seen[pod.uid].first:
             continue
         is_late = this_pass.now < workload.backoff.until
         found.append(wake(workload.backoff.until) if is_late else plan_action(_read(pod, ref, workload)))

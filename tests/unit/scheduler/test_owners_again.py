@@ -379,3 +379,19 @@ def test_the_job_of_a_waiting_gang_stays_as_it_is_after_its_owner_is_gone_or_may
             if isinstance(action, ReadOwner):
                 story.sees(OwnerRead(JOB, None, at, "hpc"))
             story.ended(action, at=at)
+
+
+def test_an_owner_that_could_not_be_read_for_lack_of_rights_counts_for_pods_that_come_after_the_rights() -> None:
+    story = Story()
+    story.sees(pod("a", owner=JOB), OwnerRead(JOB, None, NOW, "hpc"))
+    [asked] = story.acts(AllocateNow, NOW)
+    assert asked.spec.partition == ""
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    late = NOW + 400
+    story.polls({17: "RUNNING"}, at=late)
+    story.sees(pod("b", owner=JOB, created=late))
+    [read] = story.acts(ReadOwner, late)
+    story.sees(OwnerRead(JOB, Owner(JOB, {names.PREFIX + names.PARTITION: "gpu"}), late, "hpc"))
+    story.ended(read, at=late)
+    [asked] = story.acts(AllocateNow, late)
+    assert asked.spec.partition == "gpu"
