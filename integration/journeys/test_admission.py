@@ -425,7 +425,10 @@ HONEST: dict[str, tuple[Client, Attempt]] = {
         KUBELET,
         _patch("/api/v1/nodes/k1/status", status={"conditions": [{"type": "Ready", "status": "True"}]}),
     ),
-    "a kubelet reports the status of a pod": (KUBELET, _pod_patch(sub="/status", status={"phase": "Running"})),
+    "a kubelet reports the status of a pod": (
+        KUBELET,
+        _pod_patch(name="placed", sub="/status", status={"phase": "Running"}),
+    ),
     "the bridge selects the node of a claim": (
         BRIDGE,
         _patch(f"/api/v1/namespaces/{MANAGED}/persistentvolumeclaims/data", metadata={"annotations": {SELECTED: "k1"}}),
