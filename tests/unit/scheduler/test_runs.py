@@ -34,9 +34,9 @@ def by_hand(run: str, number: int, at: float) -> Pod:
     return replace(member(number, 3, gang="nightly", created=at), uid=f"{run}-{number}", name=f"{run}-{number}")
 
 
-def own_annotation(story: Story, *runs: str) -> Story:
-    """Nothing is to be known of those Jobs."""
-    story.sees(*(OwnerRead(job(run), None, NOW, "hpc") for run in runs))
+def own_annotation(story: Story, *runs: str, at: float = NOW) -> Story:
+    """Nothing is to be known of those Jobs, which are read then."""
+    story.sees(*(OwnerRead(job(run), None, at, "hpc") for run in runs))
     return story
 
 
@@ -64,9 +64,10 @@ MIXED = (PodPhase.SUCCEEDED, PodPhase.FAILED, PodPhase.SUCCEEDED)
 @pytest.mark.parametrize("ends", [SUCCEEDED, MIXED], ids=["well", "one failed"])
 @pytest.mark.parametrize("make", [of_a_cron_job, by_hand])
 def test_the_finished_pods_of_last_nights_run_do_not_split_tonights_gang(make: Make, ends: Sequence[PodPhase]) -> None:
-    story = own_annotation(Story(), "first", "second")
+    story = own_annotation(Story(), "first")
     one_night(story, [make("first", number, NOW) for number in range(3)], ends)
     tonight = NOW + NIGHT_S
+    own_annotation(story, "second", at=tonight)
     story.polls({}, at=tonight)
     *early, last = [make("second", number, tonight) for number in range(3)]
     for each in early:
@@ -80,7 +81,7 @@ def test_the_finished_pods_of_last_nights_run_do_not_split_tonights_gang(make: M
 def test_finished_pods_of_an_earlier_run_do_not_split_a_gang_after_a_restart(make: Make) -> None:
     first = own_annotation(Story(), "first")
     kept = one_night(first, [make("first", number, NOW) for number in range(3)], SUCCEEDED)
-    story = own_annotation(Story(), "first", "second")
+    story = own_annotation(Story(), "first", "second", at=NOW + NIGHT_S)
     story.sees(*kept, make("second", 0, NOW + NIGHT_S))
     assert requests(story, NOW + NIGHT_S) == []
     story.sees(*(make("second", number, NOW + NIGHT_S) for number in (1, 2)))
