@@ -65,7 +65,7 @@ async def show(session: Session, workload_client: WorkloadClient, load: Load, *,
 def _print_addresses(session: Session, url: str, kubeconfig: Path, settings: Path) -> None:
     quoted = shlex.quote(str(kubeconfig))
     tidies = session.kube.simulated is None or session.slurm.simulated is None
-    lines = ["The page:", url, "", "In another terminal:", f"export KUBECONFIG={quoted}"]
+    lines = [url, "", "In another terminal:", f"export KUBECONFIG={quoted}"]
     lines += [f"  {command}" for command in _commands(session, f"kubectl --kubeconfig {quoted}")]
     looks = ("doctor", f"explain {session.kube.space}/POD")
     lines += [f"  {_program(PROGRAM)} {arguments} --config {shlex.quote(str(settings))}" for arguments in looks]
