@@ -63,8 +63,8 @@ class Users:
 class _Source:
     """One file, which is read again when it has changed.
 
-    Half of a file names fewer users, and the token of a user who is not named is removed.  So a file that has changed is read
-    only if it is the same at two looks.
+    A file that is half written names fewer users, and the mint removes the tokens of all users that the file does not name.
+    So the mint reads a changed file only if the file was the same at two looks.
 
     trouble   why the former users stay, in sentences; "": the file is used as it is
     """

@@ -234,7 +234,7 @@ ATTACKS: dict[str, tuple[Client, Attempt, str]] = {
         _create(scheduler="", owners=[DAEMONSET], spec={"tolerations": EVERYTHING}),
         "may tolerate the taint",
     ),
-    "a kubelet takes another's place": (
+    "a kubelet takes the place of another node": (
         KUBELET,
         _patch("/api/v1/nodes/k1", metadata={"labels": {PREFIX + "slurm-node": "k2"}}),
         "are the admin's to write",
@@ -249,27 +249,27 @@ ATTACKS: dict[str, tuple[Client, Attempt, str]] = {
         _patch("/api/v1/nodes/k1", metadata=_notes(partitions="gpu")),
         "is the admin's to write",
     ),
-    "a kubelet takes another's place with its status": (
+    "a kubelet takes the place of another node by writing its status": (
         KUBELET,
         _patch("/api/v1/nodes/k1/status", metadata={"labels": {PREFIX + "slurm-node": "k2"}}),
         "are the admin's to write",
     ),
-    "a kubelet chooses its partitions with its status": (
+    "a kubelet chooses its partitions by writing its status": (
         KUBELET,
         _patch("/api/v1/nodes/k1/status", metadata=_notes(partitions="gpu")),
         "is the admin's to write",
     ),
-    "a client that writes a pod's status invents a job": (
+    "a client invents a job by writing the status of a pod": (
         TENANT,
         _pod_patch(sub="/status", metadata=_notes(job_id="1")),
         "Only",
     ),
-    "the bridge's account changes a label with a pod's status": (
+    "the bridge's account changes a label by writing the status of a pod": (
         BRIDGE,
         _pod_patch(sub="/status", metadata={"labels": {"app": "x"}}),
         "nothing else",
     ),
-    "the bridge's account adds a finalizer with a pod's status": (
+    "the bridge's account adds a finalizer by writing the status of a pod": (
         BRIDGE,
         _pod_patch(sub="/status", metadata={"finalizers": ["example.com/stay"]}),
         "nothing else",

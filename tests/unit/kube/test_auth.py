@@ -575,14 +575,20 @@ async def test_a_token_that_is_cut_is_not_used_while_it_is_being_written(
     assert await authorization(access) == "Bearer second"
 
 
-@pytest.mark.parametrize("written", ["", "\n", " "])
-async def test_a_token_file_that_is_empty_for_a_moment_leaves_the_old_token(tmp_path: Path, written: str) -> None:
+async def access_after_the_token_file_became(tmp_path: Path, written: str) -> tuple[Access, Clock, Path]:
+    """An access whose token file held a token, and then this, which no request can use; with its clock and the file."""
     clock, token = Clock(), tmp_path / "token"
     token.write_text("first")
     access = await load(kubeconfig(tmp_path, {"tokenFile": str(token)}), now=clock)
     token.write_text(written)
     clock.now += 61
     assert await authorization(access) == "Bearer first"
+    return access, clock, token
+
+
+@pytest.mark.parametrize("written", ["", "\n", " "])
+async def test_a_token_file_that_is_empty_for_a_moment_leaves_the_old_token(tmp_path: Path, written: str) -> None:
+    access, clock, token = await access_after_the_token_file_became(tmp_path, written)
     clock.now += 6
     with pytest.raises(ConfigError, match="its token is empty"):
         await renewed(access)
@@ -594,12 +600,7 @@ async def test_a_token_file_that_is_empty_for_a_moment_leaves_the_old_token(tmp_
 @pytest.mark.parametrize("written", ["\0" * 64, "sec\x01ond", "sec\u00f6nd"])
 async def test_a_token_that_no_request_can_carry_leaves_the_old_token(tmp_path: Path, written: str) -> None:
     """A file that was written shortly before a power failure may hold zeros."""
-    clock, token = Clock(), tmp_path / "token"
-    token.write_text("first")
-    access = await load(kubeconfig(tmp_path, {"tokenFile": str(token)}), now=clock)
-    token.write_text(written)
-    clock.now += 61
-    assert await authorization(access) == "Bearer first"
+    access, _, _ = await access_after_the_token_file_became(tmp_path, written)
     assert "its token has a character that no header may hold." in access.trouble()
 
 

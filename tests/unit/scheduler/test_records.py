@@ -159,7 +159,7 @@ def test_a_job_without_pods_is_kept_after_a_start_while_a_job_set_is_unread(wait
     assert [each.job_id for each in story.acts(CancelJob, NOW + 20)] == [17] * ends
     if not ends:
         assert [each.job_id for each in story.acts(CancelJob, START + UNREAD_S)] == [17], (
-            "the JobSet should have been read by now"
+            "the job of a JobSet that cannot be read is not kept for ever"
         )
 
 
