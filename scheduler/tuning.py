@@ -58,7 +58,7 @@ class Tuning:
     stale_s           nothing is decided if Kubernetes has not answered for this time: the facts are stale (X2)
     unconsidered_s    a waiting job that slurmctld has not considered yet is not shown on its pods for this time; for twice
                       this time it is read as a new job is
-    unread_s          a pod whose job waits, and was not read yet, says so after this time
+    unread_s          a pod whose job waits and was not read yet, or is looked for, says so after this time
     owner_rate        repeated reads of the owners of waiting pods a second
     scan_s, scan_rate, unknown_rate  reads of unknown job ids: for how long after the start, and how many a second; then
                       how many a second

@@ -34,7 +34,18 @@ def find_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
             why = f"Slurm job {job.id} may have been made for the pod; it is read before another one is asked for."
             read = read_job(job, workload, this_pass, is_it_its_own(job, workload))
             return read + (_show_contradiction(job, workload, this_pass) or Decision(why=why))
-    return search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
+    if (search := workload.job_search) is None:
+        return None
+    first = search_for_job(workload, search, this_pass)
+    return first and first + _show_search(workload, search, first.why, this_pass)
+
+
+def _show_search(workload: Workload, search: JobSearch, why: str, this_pass: Pass) -> Decision:
+    """The status of pods whose job is searched for, after a while: the search takes longer than L1 lets a pod say nothing."""
+    said_at = search.began + this_pass.tuning.unread_s
+    if this_pass.now < said_at:
+        return wake(said_at)
+    return statuses(workload.members, names.PENDING, why, warning=False)
 
 
 def _show_contradiction(job: Placeholder, workload: Workload, this_pass: Pass) -> Decision | None:

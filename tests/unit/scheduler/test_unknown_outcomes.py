@@ -61,10 +61,23 @@ def test_nothing_is_repeated_before_the_settle_time_is_over_and_a_poll_began_aft
     story = Story()
     lost(story)
     story.polls({}, at=NOW + 13.9)
-    assert story.decides(NOW + 14) == []  # settled, but the answer is older
-    assert story.decides(NOW + 30) == []
+    assert story.acts(AllocateNow, NOW + 14) == []  # settled, but the answer is older
+    assert story.acts(AllocateNow, NOW + 30) == []
     story.polls({}, at=NOW + 30)
     assert [type(each) for each in story.decides(NOW + 30)] == [AllocateNow]
+
+
+def test_a_pod_whose_submission_was_not_answered_says_so_before_it_has_waited_for_long() -> None:
+    """The call may take 12 s, and the search takes as long: together the pod showed nothing for longer than L1 allows."""
+    story = Story()
+    lost(story)
+    story.polls({}, at=NOW + 9)
+    plan = story.plan(NOW + 9)
+    assert plan.actions == ()
+    assert plan.wake == {key_of(TRAIN): NOW + 2 + CONFIG.tuning.unread_s}
+    [said] = story.acts(SetPodCondition, NOW + 12)
+    assert said.message == f"A submission was not answered; a job named {NAME} is looked for before it is repeated."
+    assert not said.warning
 
 
 def test_ids_that_came_after_the_call_are_read_before_anything_is_repeated() -> None:
@@ -93,8 +106,8 @@ def test_an_unknown_id_from_before_the_call_delays_no_pod() -> None:
 def test_accounting_is_asked_by_name_once_where_there_is_one() -> None:
     story = Story(ACCOUNTED)
     asked = lost(story)
-    assert story.decides(NOW + 13) == []
-    [find] = story.decides(NOW + 14)
+    assert story.acts(FindJobs, NOW + 13) == []
+    [find] = story.acts(FindJobs, NOW + 14)
     assert find == FindJobs(key_of(TRAIN), asked.spec.name, f"looking for a job named {asked.spec.name}")
     story.ended(find, at=NOW + 14, found=(17,))
     story.polls({}, at=NOW + 15)
@@ -109,7 +122,7 @@ def test_accounting_is_asked_by_name_once_where_there_is_one() -> None:
 def test_a_job_that_accounting_found_is_adopted() -> None:
     story = Story(ACCOUNTED)
     lost(story)
-    [find] = story.decides(NOW + 14)
+    [find] = story.acts(FindJobs, NOW + 14)
     story.ended(find, at=NOW + 14, found=(17,))
     [read] = story.acts(ReadJob, NOW + 14)
     story.reads(job_of(TRAIN, 17), at=NOW + 14, granted=grant(17))
@@ -139,7 +152,7 @@ def test_a_job_that_accounting_found_is_adopted_although_its_id_was_known_as_ano
 def test_a_job_of_another_user_that_accounting_finds_by_its_name_is_read_once() -> None:
     story = Story(ACCOUNTED)
     lost(story)
-    [find] = story.decides(NOW + 14)
+    [find] = story.acts(FindJobs, NOW + 14)
     story.ended(find, at=NOW + 14, found=(17,))
     [read] = story.acts(ReadJob, NOW + 14)
     story.reads(job_of(TRAIN, 17, user="carol"), at=NOW + 14)
