@@ -23,7 +23,7 @@ from scheduler.place.sharing import selected_by
 from scheduler.rules.decision import NOTHING, BindTogether, Decision, combine, note, wake
 from scheduler.rules.identity import cancel
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import status
+from scheduler.rules.status import status, statuses
 from scheduler.rules.submission import asked_by, translated
 from scheduler.rules.volumes import await_volumes
 from scheduler.state.named_job import shown_number
@@ -383,7 +383,8 @@ def _cancel_may_take_effect(binding: Binding, this_pass: Pass) -> Decision | Non
         if job.cancel_until >= sent_before
         else f"slurm-bridge has just started, and a cancel that it sent before may still end Slurm job {job.id}"
     )
-    return wake(max(until, this_pass.now + LOOK_AGAIN_S), f"The bind waits: {why}.")
+    shown = statuses(binding.unbound, names.GRANT_WAITS, f"The bind waits: {why}.", warning=False)  # for 12 s or more (L1)
+    return shown + wake(max(until, this_pass.now + LOOK_AGAIN_S))
 
 
 def _gpus(

@@ -160,7 +160,9 @@ def _lacks_nodes(binding: Binding, this_pass: Pass) -> Decision | None:
     if not lacking or is_newer or this_pass.now >= since + this_pass.tuning.exclude_s:
         return None
     why = f"The bind waits: slurm-bridge reads the nodes of Slurm again, because the last list lacks {folded(lacking)}."
-    return wake(this_pass.now + LOOK_AGAIN_S, why) + note(lacks_nodes=True)
+    is_late = this_pass.now >= since + this_pass.tuning.unread_s
+    shown = statuses(binding.unbound, names.GRANT_WAITS, why, warning=False) if is_late else NOTHING
+    return shown + wake(this_pass.now + LOOK_AGAIN_S, why) + note(lacks_nodes=True)
 
 
 def _not_now(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:

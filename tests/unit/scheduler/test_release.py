@@ -579,6 +579,15 @@ def test_a_grant_on_a_node_that_is_new_in_slurm_is_used_after_a_poll_of_nodes() 
     assert bind.node == "x9"
 
 
+def test_while_slurms_nodes_cannot_be_read_a_pod_with_a_grant_on_a_new_node_says_so() -> None:
+    """The bind waits for up to a minute, and a waiting pod says why (L1)."""
+    story = on_a_new_node()
+    story.decides(NOW)
+    assert story.acts(SetPodCondition, NOW + 5) == []
+    [said] = story.acts(SetPodCondition, NOW + 15)
+    assert "reads the nodes of Slurm again, because the last list lacks x9" in said.message
+
+
 @pytest.mark.parametrize("later_s", [0.7, 61], ids=["the poll lacks it", "no poll comes"])
 def test_a_grant_on_a_node_that_slurm_does_not_list_is_released(later_s: float) -> None:
     story = on_a_new_node()
