@@ -383,7 +383,8 @@ def _cancel_may_take_effect(binding: Binding, this_pass: Pass) -> Decision | Non
         if job.cancel_until >= sent_before
         else f"slurm-bridge has just started, and a cancel that it sent before may still end Slurm job {job.id}"
     )
-    shown = statuses(binding.unbound, names.GRANT_WAITS, f"The bind waits: {why}.", warning=False)  # for 12 s or more (L1)
+    # At once, because the wait may take 12 s (L1).
+    shown = statuses(binding.unbound, names.GRANT_WAITS, f"The bind waits: {why}.", warning=False)
     return shown + wake(max(until, this_pass.now + LOOK_AGAIN_S))
 
 
