@@ -25,6 +25,7 @@ from bridge.errors import ConfigError
 from bridge.kube.lease import LONGEST_S, SHORTEST_S, Terms
 from bridge.settings_mistakes import UNKNOWN_KEY, in_words, place
 from bridge.settings_policy import GresName, Policy, Priority, Strict
+from bridge.unique_keys import DuplicateKeyError, UniqueKeyLoader
 from scheduler.model.text import line
 from scheduler.names import SCHEDULER_NAME
 from scheduler.nodes.registration import ExternalNodes
@@ -443,36 +444,14 @@ def _given(options: Mapping[str, str | None], environment: Mapping[str, str]) ->
     return given
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that takes each key of a mapping once: of two lists of rules, the first one would have no effect."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """As SafeLoader calls it, before it merges mappings (<<)."""
-        node = super().compose_mapping_node(anchor)
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise _TwiceError(key.value, key.start_mark.line + 1)
-                seen.add(key.value)
-        return node
-
-
-class _TwiceError(Exception):
-    """A mapping has a key twice."""
-
-    def __init__(self, key: str, line: int) -> None:
-        super().__init__(f'"{key}" is given twice, the second time in line {line}.')
-
-
 def _read(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
         if len(text) > MOST_CHARACTERS:
             raise ConfigError(f"{path}: is longer than {MOST_CHARACTERS:,} characters.", "Name a settings file.")
-        content = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except _TwiceError as error:
+        content = yaml.load(text, UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+    except DuplicateKeyError as error:
         raise ConfigError(f"{path}: {error}", "Remove one of them.") from None
     except OSError as error:
         raise ConfigError(

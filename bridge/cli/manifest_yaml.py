@@ -3,7 +3,7 @@
 YAML has more than JSON: aliases, also of the value that contains them; keys that are no text; sets; numbers of any length.
 Ten lines of aliases of aliases are a billion values.  Here each alias becomes a copy, so that a change of one object never
 changes another one, and the number of values and of levels is limited.  As kubectl reads it, 2026-01-02 is text, and so is
-1:30:00, which YAML 1.1 reads as a number of seconds.
+1:30:00, which YAML 1.1 reads as a number of seconds.  Of two equal keys kubectl takes the last one; here they are a mistake.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from bridge.errors import ConfigError
+from bridge.unique_keys import DuplicateKeyError, UniqueKeyLoader
 
 MOST_CHARACTERS = 16 * 2**20
 MOST_VALUES = 10**6
@@ -29,6 +30,8 @@ def documents(path: str) -> list[Any]:
         if len(text) > MOST_CHARACTERS:
             raise ConfigError(f"{path}: is longer than {MOST_CHARACTERS:,} characters.")
         found = [document for document in yaml.load_all(text, _Loader) if document is not None]
+    except DuplicateKeyError as error:
+        raise ConfigError(f"{path}: {error}", "Remove one of them.") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}. Name a manifest with -f FILE.") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -48,8 +51,8 @@ def _read(path: str) -> str:
         return file.read(MOST_CHARACTERS + 1)
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader without dates, bytes, and numbers of base 60."""
+class _Loader(UniqueKeyLoader):
+    """UniqueKeyLoader without dates, bytes, and numbers of base 60."""
 
 
 def _as_written(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:

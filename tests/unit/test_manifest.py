@@ -166,6 +166,15 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> 
     assert refusal(tmp_path, text) == sentence
 
 
+def test_a_key_that_is_given_twice_is_a_mistake(tmp_path: Path) -> None:
+    """kubectl takes the last one, and says nothing: the first annotations would have no effect."""
+    text = "kind: Pod\nmetadata:\n  name: a\n  annotations: {a: b}\n  annotations: {c: d}\n"
+    assert (
+        refusal(tmp_path, text)
+        == '/m.yaml: "annotations" is given twice, the second time in line 5. Remove one of them.'
+    )
+
+
 def test_what_is_no_pod_is_reported_with_the_place_of_the_mistake(tmp_path: Path) -> None:
     sentence = refusal(tmp_path, POD.replace("slurm-bridge/qos: high", "slurm-bridge/time-limit: 120"))
     assert sentence.startswith("/m.yaml: train is not a pod that Kubernetes accepts: Expected `str`, got `int`")
