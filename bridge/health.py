@@ -155,17 +155,7 @@ class Health(Endpoints):
         """POST: the admin confirms that the jobs missing in Slurm are gone (X6); http_access decides which clients may."""
         if (no := refusal(request, self._bearers.admin)) is not None:
             return no
-        if request.headers.get(HEADER) != "release":
-            return web.Response(text="Only `slurm-bridge release` may confirm that.\n", status=403)
-        world = self._loop.world
-        if world.held_back_since is None and world.claims_held_back_since is None:
-            return web.Response(text="Nothing is held back.\n")
-        count = len(missing(world))
-        self._loop.emit(AbsenceConfirmed(self._clock()))
-        return web.Response(
-            text=f"{count:,} jobs count as gone. If Slurm does not grant the nodes of their pods to them again, their pods "
-            f"are ended, {decimal(world.config.tuning.absent_rate)} a second.\n"
-        )
+        return released(self._loop, request, self._clock())
 
     async def serve(self, host: str, port: int) -> web.AppRunner:
         """Start listening; the caller calls `cleanup` of the runner.  Raises ConfigError if the address cannot be used."""
@@ -179,6 +169,21 @@ def explained(world: World, request: web.Request, now: float) -> web.Response:
     if key is None:
         return web.Response(text=f"No pod {namespace}/{name} is known here.\n", status=404)
     return web.Response(body=encoded(explain(world, key, now, name)), content_type="application/json")
+
+
+def released(loop: Loop, request: web.Request, now: float) -> web.Response:
+    """Take the confirmation that the jobs missing in Slurm are gone (X6), if `slurm-bridge release` sent it."""
+    if request.headers.get(HEADER) != "release":
+        return web.Response(text="Only `slurm-bridge release` may confirm that.\n", status=403)
+    world = loop.world
+    if world.held_back_since is None and world.claims_held_back_since is None:
+        return web.Response(text="Nothing is held back.\n")
+    count = len(missing(world))
+    loop.emit(AbsenceConfirmed(now))
+    return web.Response(
+        text=f"{count:,} jobs count as gone. If Slurm does not grant the nodes of their pods to them again, their pods "
+        f"are ended, {decimal(world.config.tuning.absent_rate)} a second.\n"
+    )
 
 
 def asked_for(request: web.Request) -> tuple[str, str]:

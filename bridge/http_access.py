@@ -31,7 +31,8 @@ from bridge.errors import ConfigError
 
 OPTION = "http_token_file"
 NODES_OPTION = "http_nodes_token_file"
-# /release requires this header.  A page of another origin in a browser on this machine may not add a header of its own.
+# Each answer has this header, so that a command does not take the answer of another program for that of the bridge.
+# A request for /release must have it, too: a page of another origin in a browser on this machine may not add a header.
 HEADER = "X-Slurm-Bridge"
 MAX_TOKEN_BYTES = 4096
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")  # RFC 6750, long enough not to be guessed
@@ -141,6 +142,11 @@ def refusal_of_nodes(request: web.Request, bearers: Bearers) -> web.Response | N
         return None
     text = f"This needs the bearer token of the setting {NODES_OPTION}.\n"
     return web.Response(status=401, text=text, headers={"WWW-Authenticate": "Bearer"})
+
+
+async def sign(_: web.Request, response: web.StreamResponse) -> None:
+    """Mark an answer as one of slurm-bridge (HEADER); for on_response_prepare of an application."""
+    response.headers[HEADER] = "answer"
 
 
 def host_of(request: web.Request) -> str:

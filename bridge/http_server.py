@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from aiohttp import web
 
 from bridge.errors import ConfigError
-from bridge.http_access import Bearers, refusal, refusal_of_nodes
+from bridge.http_access import Bearers, refusal, refusal_of_nodes, sign
 from bridge.http_clients import Site, in_parts
 from bridge.http_log import without_peers
 from bridge.page.feed import Entry, Item
@@ -108,7 +108,7 @@ async def serve(answers: Callable[[], Endpoints], host: str, port: int) -> web.A
     The caller calls `cleanup` of the runner.  Raises ConfigError if the address cannot be used.
     """
     app = web.Application()
-    app.on_response_prepare.append(_with_headers)
+    app.on_response_prepare.extend((_with_headers, sign))
 
     def route(method: str, path: str, name: str) -> None:
         async def answer(request: web.Request) -> web.Response:

@@ -19,7 +19,7 @@ import requests
 from urllib3.exceptions import MaxRetryError
 
 from bridge.errors import ConfigError
-from bridge.http_access import BearerFile
+from bridge.http_access import HEADER, BearerFile
 from bridge.redaction import without
 
 ANSWER_MOST = 64 * 2**20  # bytes; 3,000 nodes, each in 1,000 partitions, are 23 MB
@@ -52,10 +52,15 @@ def address(given: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer.  status: its status code"""
+    """An HTTP answer.
+
+    status   its status code
+    is_own   True if slurm-bridge gave it; False if another program did, or an older slurm-bridge
+    """
 
     status: int
     body: bytes
+    is_own: bool
 
     @property
     def text(self) -> str:
@@ -66,6 +71,12 @@ class Answer:
     def reason(self) -> str:
         """The beginning of the text, for a sentence; without a text the status."""
         return self.text[:REASON_MOST] or f"HTTP {self.status}"
+
+    def foreign(self, url: str) -> str:
+        """A sentence without a capital about an answer that is not the bridge's own; "": it is."""
+        if self.is_own:
+            return ""
+        return f"the server at {url} is not a slurm-bridge of this version: it answers with HTTP {self.status}."
 
 
 async def ask(
@@ -114,7 +125,8 @@ def _asked(
             with session.request(
                 method, url, params=params, headers=headers, timeout=within_s, stream=True, allow_redirects=False
             ) as answer:
-                return Answer(answer.status_code, without(headers.get("Authorization", ""), _body(answer, until)))
+                body = without(headers.get("Authorization", ""), _body(answer, until))
+                return Answer(answer.status_code, body, is_own=HEADER in answer.headers)
     except (requests.RequestException, ValueError) as error:  # ValueError: a URL that is none
         raise NoBridgeError(listening=_is_listening(error)) from None
 

@@ -130,6 +130,8 @@ async def _ask_bridge(
         return None, f"The bridge was not asked: {said(error)}"
     except NoBridgeError:
         return None, f"No bridge answers at {url} (--bridge)."
+    if foreign := answer.foreign(url):
+        return None, f"{foreign[0].upper()}{foreign[1:]}"
     if answer.status == NOT_KNOWN:
         return None, f"The bridge at {url} does not know this pod."
     if answer.status != 200:

@@ -21,6 +21,7 @@ from bridge.errors import ConfigError
 from bridge.http_access import HEADER
 
 DEADLINE_S = 10.0
+WHERE = "Run this command on the bridge's machine, or name its address: --bridge URL."
 
 
 def main(options: Mapping[str, str | None]) -> int:
@@ -44,10 +45,9 @@ async def ask(url: str, token_file: str = "") -> str:
             "POST", f"{url}/release", within_s=DEADLINE_S, headers={HEADER: "release"}, token_file=token_file
         )
     except NoBridgeError:
-        raise ConfigError(
-            f"no bridge answers at {url}.",
-            "Run this command on the bridge's machine, or name its address: --bridge URL.",
-        ) from None
+        raise ConfigError(f"no bridge answers at {url}.", WHERE) from None
+    if foreign := answer.foreign(url):
+        raise ConfigError(foreign, WHERE)
     if answer.status != 200:
         raise ConfigError(f"{url} did not accept the confirmation: {answer.reason}")
     return answer.text

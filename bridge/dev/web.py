@@ -28,7 +28,8 @@ from bridge.dev.load import SERVICES, Load, fitted
 from bridge.dev.session import Session
 from bridge.dev.workload_client import PodHistory, WorkloadClient
 from bridge.errors import ConfigError, RemoteError
-from bridge.health import explained
+from bridge.health import explained, released
+from bridge.http_access import sign
 from bridge.node_survey import NodeSurvey
 from bridge.page.feed import Entry, entries_of
 from bridge.page.server import Page
@@ -106,7 +107,7 @@ def _is_over(life: PodHistory, runs_s: int, now: float) -> bool:
 
 
 def _answers_commands(app: web.Application, session: Session) -> None:
-    """The endpoints that `explain`, `doctor` and `kubectl slurm` use, answered by the bridge that runs at that moment."""
+    """The endpoints that `explain`, `doctor`, `release` and `kubectl slurm` use, answered by the bridge of that moment."""
 
     async def ready(_: web.Request) -> web.StreamResponse:
         world, now = session.world, time.time()
@@ -124,9 +125,15 @@ def _answers_commands(app: web.Application, session: Session) -> None:
             return readiness([NOT_STARTED])
         return web.Response(body=await NodeSurvey().body(world, time.time()), content_type="application/json")
 
+    async def release(request: web.Request) -> web.StreamResponse:
+        bridge = session.bridge
+        return released(bridge.loop, request, time.time()) if bridge else readiness([NOT_STARTED])
+
+    app.on_response_prepare.append(sign)
     app.router.add_get("/readyz", ready)
     app.router.add_get("/explain", explain)
     app.router.add_get("/nodes", nodes)
+    app.router.add_post("/release", release)
 
 
 def _settings(session: Session, folder: Path, kubeconfig: Path, url: str) -> Path:

@@ -34,13 +34,13 @@ async def asked(url: str, token_file: str) -> Survey:
     except NoBridgeError as error:
         hint = "Another program answers there." if error.listening else ""
         raise ConfigError(f"no slurm-bridge answers at {at}. {hint}".strip(), WHERE) from None
+    if foreign := answer.foreign(at):
+        raise ConfigError(foreign, WHERE)
     if answer.status == 401:
         which = "does not accept this token." if token_file else "asks for a token."
         raise ConfigError(f"the bridge at {at} {which}", TOKEN)
     if answer.status == 403:
         raise ConfigError(f"the bridge at {at} answers this only on its own machine.", "Ask your admin for a token.")
-    if answer.status == 404:
-        raise ConfigError(f"the server at {at} has no /nodes: it is an older slurm-bridge, or another program.", WHERE)
     if answer.status != 200:
         raise ConfigError(f"the bridge at {at} does not answer now: {answer.reason}")
     try:

@@ -120,6 +120,12 @@ def test_explain_asks_the_bridge_of_the_demo(dev: Dev, user: Kubectl) -> None:
     assert "No bridge answers" not in output
 
 
+def test_release_asks_the_bridge_of_the_demo(dev: Dev) -> None:
+    command = [sys.executable, "-m", "bridge", "release", "--config", str(dev.kubeconfig.parent / "settings.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Nothing is held back.\n", "")
+
+
 def test_the_token_of_the_demo_is_its_owners_alone_and_nowhere_else(dev: Dev) -> None:
     folder = dev.kubeconfig.parent
     assert stat.S_IMODE((folder / "token").stat().st_mode) == 0o600

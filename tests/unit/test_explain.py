@@ -22,6 +22,7 @@ from bridge.cli.explain_text import Answer, as_json, as_text
 from bridge.errors import ConfigError
 from bridge.guard import Guard
 from bridge.health import Health
+from bridge.http_access import sign
 from bridge.kube.admin_reads import PodEvent
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.slurm import rest
@@ -247,14 +248,16 @@ async def test_a_bridge_that_does_not_know_the_pod_is_no_answer(both: Both) -> N
 
 
 @asynccontextmanager
-async def address_that_answers(said: str, status: int) -> AsyncIterator[str]:
-    """The URL of a program that answers with that text and status."""
+async def address_that_answers(said: str, status: int, *, own: bool = True) -> AsyncIterator[str]:
+    """The URL of a bridge (own), or of another program, that answers with that text and status."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=said, status=status)
 
     app = web.Application()
     app.router.add_get("/explain", answer)
+    if own:
+        app.on_response_prepare.append(sign)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -264,10 +267,10 @@ async def address_that_answers(said: str, status: int) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def told_beside(both: Both, said: str, status: int) -> str:
-    """The output of explain for a pod if a program at the bridge's address answers with that text and status."""
+async def told_beside(both: Both, said: str, status: int, *, own: bool = True) -> str:
+    """The output of explain for a pod if the bridge (own), or another program, answers with that text and status."""
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
-    async with address_that_answers(said, status) as url:
+    async with address_that_answers(said, status, own=own) as url:
         return await told_of_pod(both, "train", bridge=url)
 
 
@@ -299,9 +302,12 @@ async def test_a_bridge_that_fails_is_not_said_to_know_no_pod(both: Both, said: 
     assert "does not know this pod" not in text
 
 
-async def test_another_program_at_that_address_is_no_answer(both: Both) -> None:
-    text = await told_beside(both, "<html>", 200)
-    assert "is not of this version of slurm-bridge. Both clusters were asked instead" in text
+@pytest.mark.parametrize("status", [200, 404, 502])
+async def test_another_program_at_that_address_is_no_answer(both: Both, status: int) -> None:
+    """Nor is it said to be a bridge that does not know the pod."""
+    text = await told_beside(both, "<html>", status, own=False)
+    assert f"is not a slurm-bridge of this version: it answers with HTTP {status}. Both clusters were" in text
+    assert "does not know this pod" not in text
 
 
 async def test_an_answer_that_this_version_cannot_show_is_no_answer(both: Both) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from bridge.bridge_gauges import measure_clock
 from bridge.cli.release import ask
@@ -16,6 +17,7 @@ from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
 from bridge.guard import KINDS, Guard
 from bridge.health import STANDSTILL_S, Health
+from bridge.http_access import HEADER
 from bridge.page import snapshot
 from bridge.policy_file import policy_trouble
 from bridge.settings import Settings
@@ -314,6 +316,42 @@ async def test_the_admins_word_is_taken_from_the_bridges_own_machine_alone() -> 
         await runner.cleanup()
     with pytest.raises(ConfigError, match="no bridge answers at"):
         await ask(url)
+
+
+@pytest.mark.parametrize("status", [200, 404])
+async def test_a_confirmation_that_another_program_took_is_not_said_to_be_taken(status: int) -> None:
+    """Any HTTP 200 was success, and of a 404 the user saw only the number."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, text="welcome")
+
+    app = web.Application()
+    app.router.add_post("/release", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        with pytest.raises(ConfigError) as said:
+            await ask(url)
+    finally:
+        await runner.cleanup()
+    assert str(said.value) == (
+        f"the server at {url} is not a slurm-bridge of this version: it answers with HTTP {status}. Run this command on "
+        "the bridge's machine, or name its address: --bridge URL."
+    )
+
+
+async def test_each_answer_shows_that_a_bridge_gave_it() -> None:
+    runner = await health(Story().world).serve("127.0.0.1", 0)
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with aiohttp.ClientSession() as session:
+            for path in ("readyz", "explain", "nodes", "release", "nothing"):
+                async with session.get(f"{url}/{path}") as answer:
+                    assert HEADER in answer.headers, path
+    finally:
+        await runner.cleanup()
 
 
 async def test_before_the_first_poll_there_is_no_age() -> None:

@@ -90,7 +90,7 @@ async def _readiness(seen: Observations) -> tuple[str, ...]:
     try:
         answer = await bridge_client.ask("GET", f"{url}/readyz", within_s=READY_DEADLINE_S)
         lines = tuple(answer.text.splitlines()[:20])
-        if answer.status in (200, 503) and lines:
+        if answer.is_own and answer.status in (200, 503) and lines:
             return () if lines == ("ok",) else lines
     except NoBridgeError as error:
         if not error.listening:

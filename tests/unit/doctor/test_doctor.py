@@ -13,6 +13,7 @@ import yaml
 from aiohttp import web
 
 from bridge.cli.doctor.findings import Finding, Level, exit_code
+from bridge.http_access import sign
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.slurm.jobs import SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
@@ -491,8 +492,9 @@ async def test_a_bridge_that_is_not_ready_shows_why(both: Both) -> None:
     assert sentence.endswith("is not ready: Slurm: nothing listens there.")
 
 
-async def test_another_program_at_the_http_address_is_an_error(both: Both) -> None:
-    found = await _with_a_server(both, 404, "what?")
+@pytest.mark.parametrize(("status", "text"), [(404, "what?"), (200, "<html>"), (503, "no healthy upstream")])
+async def test_another_program_at_the_http_address_is_an_error(both: Both, status: int, text: str) -> None:
+    found = await _with_a_server(both, status, text, own=False)
     [sentence] = said(found, "bridge", Level.ERROR)
     assert sentence.startswith("A program other than slurm-bridge answers at http://127.0.0.1:")
 
@@ -506,12 +508,14 @@ async def test_no_bridge_on_this_host_is_no_trouble(both: Both) -> None:
     assert said(found, "bridge", Level.UNKNOWN)[0].startswith("no bridge answers at ")
 
 
-async def _with_a_server(both: Both, status: int, text: str) -> list[Finding]:
+async def _with_a_server(both: Both, status: int, text: str, *, own: bool = True) -> list[Finding]:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status, text=text)
 
     app = web.Application()
     app.router.add_get("/readyz", answer)
+    if own:
+        app.on_response_prepare.append(sign)
     runner = web.AppRunner(app)
     await runner.setup()
     try:

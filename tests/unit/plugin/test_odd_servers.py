@@ -17,6 +17,7 @@ from bridge.cli import bridge_client
 from bridge.cli.bridge_client import NoBridgeError
 from bridge.errors import BridgeError, ConfigError, RemoteError
 from bridge.explanation_json import decoded
+from bridge.http_access import HEADER
 from bridge.kube.lists import listed
 from bridge.kube.transport import Reply, TooLong
 from bridge.kube.watch import our_pods
@@ -104,7 +105,7 @@ def test_a_pod_that_ended_before_it_was_created_by_another_clock_has_a_trace() -
 )
 async def test_an_answer_that_is_no_survey_and_no_explanation_is_one_sentence(body: bytes) -> None:
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(body=body, content_type="application/json")
+        return web.Response(body=body, content_type="application/json", headers={HEADER: "answer"})
 
     async with serving(answer) as url:
         with pytest.raises(ConfigError, match="is not of this version"):
