@@ -12,7 +12,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bridge import __main__ as slurm_bridge
 from bridge.cli.terminal import NotWritten, discard_output, say, tell, use_any_encoding, written
@@ -38,14 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Further: 1 if the output cannot be written, 141 if the reader of the output closed it, 130 if the user interrupts the
     command.  `doctor`, `explain` and `policy` have the exit codes of the same commands of `slurm-bridge`.
     """
-    use_any_encoding()
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given and given[0] in PASSED_ON:
-        return _passed_on(given)
+    return _contained(lambda: _typed(given))
+
+
+def _contained(command: Callable[[], int]) -> int:
+    """The exit code of a command, also if it fails."""
+    use_any_encoding()
     try:
-        with written():  # the help
-            options = parser().parse_args(given)
-        return _answered(options)
+        return command()
     except BrokenPipeError:  # as in `kubectl slurm queue | head`
         discard_output()
         return slurm_bridge.EXIT_NOT_READ
@@ -58,6 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return slurm_bridge.EXIT_NOT_WRITTEN
     except KeyboardInterrupt:
         return 130
+
+
+def _typed(given: list[str]) -> int:
+    if given and given[0] in PASSED_ON:
+        return _passed_on(given)
+    with written():  # the help
+        options = parser().parse_args(given)
+    return _answered(options)
 
 
 def _passed_on(given: list[str]) -> int:
@@ -136,8 +145,15 @@ def _add_commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 
 
 def complete(arguments: Sequence[str] | None = None) -> int:
-    """Answer `kubectl_complete-slurm`.  Returns 0 always: if the cluster does not answer, there are fewer candidates."""
+    """Answer `kubectl_complete-slurm`.  If the cluster does not answer, there are fewer candidates.
+
+    Returns the exit code, as `main`.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    return _contained(lambda: _completed(words))
+
+
+def _completed(words: list[str]) -> int:
     helps = {name: parser.format_help() for name, parser in _commands().items()}
     helps |= {name: text for name, text in slurm_bridge.helps().items() if name.partition(" ")[0] in PASSED_ON}
     say("\n".join(completion.answer(words or [""], helps, completion.Sources(_pods, _namespaces, _contexts))))

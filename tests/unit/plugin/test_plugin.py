@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge.__main__ import EXIT_CONFIG
+from bridge.__main__ import EXIT_CONFIG, EXIT_NOT_READ, EXIT_NOT_WRITTEN
 from bridge.plugin import command, completion
 from bridge.plugin.answers import screen_of, why
 from bridge.plugin.cluster import Cluster, Found, Selection
@@ -539,6 +539,15 @@ def test_completion_without_a_cluster_is_silent(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert complete(["why", ""]) == 0
     assert capsys.readouterr() == (":4\n", "")
+
+
+@pytest.mark.parametrize(("output", "code"), [(">/dev/full", EXIT_NOT_WRITTEN), (">&-", 0), ("| true", EXIT_NOT_READ)])
+def test_a_completion_that_cannot_be_written_gives_no_traceback(output: str, code: int) -> None:
+    program = "from bridge.plugin.command import complete; raise SystemExit(complete(['qu']))"
+    command = f'set -o pipefail; {sys.executable} -c "$0" {output}'
+    done = subprocess.run(["/bin/bash", "-c", command, program], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("shell", sorted(completion.SCRIPTS))
