@@ -107,7 +107,6 @@ def _update(
     changes = job_update.changes(asked, spec)
     fixed = [job_update.unchangeable(*pair) for pair in zip((spec, *spec.parts), changes, strict=True)]
     fixed_all = frozenset().union(*fixed)
-    options = ", ".join(job_update.keys(fixed_all - job_update.GOVERNED if "user" in fixed_all else fixed_all))
     possible = [changed - unchanging for changed, unchanging in zip(changes, fixed, strict=True)]
     refused = _refused(job, spec, possible)
     later = {field: change.retry_at for field, change in refused.items() if this_pass.now < change.retry_at}
@@ -121,7 +120,7 @@ def _update(
         wanted = job_update.with_changes(asked, spec, component, fields)
         update += _change(workload, job, wanted, component, fields, this_pass)
     notes = list(dict.fromkeys(_not_applied(field, change) for (_, field), change in refused.items()))
-    notes += [f"Slurm cannot change {options} of a waiting job; recreate the pod to apply it."] if options else []
+    notes += job_update.in_words(fixed_all - job_update.GOVERNED if "user" in fixed_all else fixed_all)
     if "user" in fixed_all:
         notes.append(
             f"The policy now gives the pod Slurm user {spec.user}, but job {job.id} still waits as user {job.user}; recreate "

@@ -20,6 +20,9 @@ _MADE_WITH: Final = frozenset({"user", "tasks", "tasks_per_node", "min_nodes", "
 # Fields that a rule of the policy gives together with its user.  Another user's rule is not applied to the job.
 GOVERNED: Final = frozenset({"account", "partition", "qos", "reservation"})
 
+# Fields to which Slurm gives another value while the job waits, and not its default again (ignored; 2045).
+_KEEP_A_VALUE: Final = frozenset({"time_limit_min", "account"})
+
 # Field of JobSpec to its annotation, if that has another name; "": no annotation chooses the field.
 _KEYS: Final = {
     "name": names.JOB_NAME,
@@ -80,9 +83,9 @@ def adopted(wanted: JobSpec, job: Job) -> JobSpec:
 def unchangeable(wanted: JobSpec, changed: frozenset[str]) -> frozenset[str]:
     """The changed fields that Slurm refuses to change, or silently leaves as they are.
 
-    Only an operator may change how a waiting job shares its nodes (2002).  A time limit or an account cannot be set back to
-    Slurm's default (ignored; 2045).  If the policy now gives the pods another user, nothing of that user's rule is applied to
-    the job; the excluded nodes depend on the partition, so they are not changed either.
+    Only an operator may change how a waiting job shares its nodes (2002).  If the policy now gives the pods another user,
+    nothing of that user's rule is applied to the job; the excluded nodes depend on the partition, so they are not changed
+    either.
     """
     fixed = _MADE_WITH | {"exclusive"}
     if "user" in changed:
@@ -92,6 +95,18 @@ def unchangeable(wanted: JobSpec, changed: frozenset[str]) -> frozenset[str]:
     if not wanted.account:
         fixed |= {"account"}
     return changed & fixed
+
+
+def in_words(fixed: frozenset[str]) -> list[str]:
+    """What Slurm cannot change, and what the user can do: sentences about fields that `unchangeable` returned."""
+    said = []
+    if options := ", ".join(keys(fixed - _KEEP_A_VALUE)):
+        said.append(f"Slurm cannot change {options} of a waiting job; recreate the pod to apply it.")
+    if options := ", ".join(keys(fixed & _KEEP_A_VALUE)):
+        said.append(
+            f"Slurm cannot set {options} of a waiting job back to its default; give it a value, or recreate the pod."
+        )
+    return said
 
 
 def keys(changed: frozenset[str]) -> list[str]:

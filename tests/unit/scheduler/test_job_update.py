@@ -71,21 +71,36 @@ def test_a_job_that_its_user_names_says_in_its_comment_whose_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "what"),
+    ("before", "after", "cannot"),
     [
-        ({}, {"exclusive": "true"}, "exclusive"),
-        ({"time-limit": "5"}, {}, "time-limit"),
-        ({"account": "teama"}, {}, "account"),
+        (
+            {},
+            {"exclusive": "true"},
+            "Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to apply it.",
+        ),
+        (
+            {"time-limit": "5"},
+            {},
+            "Slurm cannot set slurm-bridge/time-limit of a waiting job back to its default; give it a value, or recreate "
+            "the pod.",
+        ),
+        (
+            {"account": "teama", "exclusive": "true"},
+            {},
+            "Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to apply it. "
+            "Slurm cannot set slurm-bridge/account of a waiting job back to its default; give it a value, or recreate the "
+            "pod.",
+        ),
     ],
     ids=["how it shares its nodes", "a time limit back to Slurm's default", "an account back to the user's default"],
 )
-def test_the_pod_shows_what_slurm_cannot_change(before: dict[str, str], after: dict[str, str], what: str) -> None:
+def test_the_pod_shows_what_slurm_cannot_change(before: dict[str, str], after: dict[str, str], cannot: str) -> None:
+    """A time limit can be changed, so nobody should be told that it cannot."""
     story = queued(edited(before))
     story.sees(edited(after))
     acts = story.decides(NOW + 2)
     assert not any(isinstance(each, UpdateJob) for each in acts)
     [said] = [each for each in acts if isinstance(each, SetPodCondition)]
-    cannot = f"Slurm cannot change slurm-bridge/{what} of a waiting job; recreate the pod to apply it."
     assert said.message == f"Waiting in Slurm partition main as job 17. {cannot}"
 
 
