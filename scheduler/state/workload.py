@@ -221,9 +221,13 @@ class Workload:
         return counts.count(pod, self.node_of(pod), self.shown.get(pod.uid), over=over)
 
     def add_to_story(self, at: float, entry: str) -> None:
-        """Add an entry to the story.  Only the last STORY_LENGTH entries are kept."""
-        self.story.append((at, entry))
-        del self.story[:-STORY_LENGTH]
+        """Add an entry to the story, once for pods of a gang to which it happens together.
+
+        Only the last STORY_LENGTH entries are kept.
+        """
+        if self.story[-1:] != [(at, entry)]:
+            self.story.append((at, entry))
+            del self.story[:-STORY_LENGTH]
 
     @property
     def pod(self) -> Pod:

@@ -121,6 +121,15 @@ def test_a_gang_that_comes_after_its_job_was_read_agrees_on_the_name_of_its_job(
     assert len(story.acts(BindPod, NOW + 21)) == 4
 
 
+def test_the_story_of_a_gang_says_once_that_its_job_was_granted_a_node() -> None:
+    """It has room for some entries.  An entry for each pod would take the room of what happened before."""
+    story = Story()
+    runs(story, ring(), ("x1", 3), ("x2", 1))
+    [workload] = story.world.workloads.values()
+    granted_nodes = [entry for _, entry in workload.story if "granted" in entry]
+    assert granted_nodes == ["Slurm job 17 was granted x1", "Slurm job 17 was granted x2"]
+
+
 def with_a_job_of_a_previous_process(state: str) -> Story:
     """A bridge that has read job 17, which a previous process submitted for the gang 30 s before the start."""
     before = Story()
