@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import configparser
 import os
 import re
@@ -13,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from bridge import __main__ as command_line
+from bridge.kube.auth import load
 from integration.readme import ROOT
+from tests.unit.kube.certificates import make
 
 UNITS = ROOT / "manifests" / "systemd"
 UNIT = UNITS / "slurm-bridge.service"
@@ -60,3 +64,32 @@ def test_its_exposure_is_what_the_documentation_says(path: Path) -> None:
     [found] = re.findall(rf"Overall exposure level for {path.name}: ([\d.]+)", said.stdout)
     documented = dict(zip((UNIT, MINT), re.findall(r"its exposure ([\d.]+) of 10", INSTALL), strict=True))
     assert float(found) <= float(documented[path])
+
+
+KUBECTL = """#!/bin/sh
+case "$*" in
+    "config view "*cluster.server}*) echo "https://[::1]:6443" ;;
+    "config view "*cluster.certificate-authority-data}*) printf %s "$AUTHORITY" ;;
+    "create token slurm-bridge --namespace=slurm-bridge --duration=2160h") echo e30.e30.c2lnbmF0dXJl ;;
+    "--kubeconfig=kubeconfig auth can-i list pods --all-namespaces") echo yes ;;
+    *) exit 1 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("has_authority", [True, False], ids=["own authority", "an authority that the machine knows"])
+def test_the_kubeconfig_that_install_md_writes_can_be_used(tmp_path: Path, has_authority: bool) -> None:
+    [block] = [block for block in re.findall(r"```sh\n(.*?)```", INSTALL, re.DOTALL) if "> kubeconfig" in block]
+    (tmp_path / "kubectl").write_text(KUBECTL)
+    (tmp_path / "kubectl").chmod(0o755)
+    authority = base64.b64encode(make(tmp_path).authority.read_bytes()).decode() if has_authority else ""
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "AUTHORITY": authority}
+    done = subprocess.run(
+        ["sh", "-e", "-c", block], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "yes\n", "")
+    assert (tmp_path / "kubeconfig").stat().st_mode & 0o777 == 0o600
+    access = asyncio.run(load(str(tmp_path / "kubeconfig")))
+    assert access.server == "https://[::1]:6443"
+    credentials = asyncio.run(access.credentials())
+    assert ("Authorization", "Bearer e30.e30.c2lnbmF0dXJl") in credentials.headers
