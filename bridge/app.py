@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
 from bridge import stopping
-from bridge.bridge_gauges import measure_clock, measure_lead, measure_rights
+from bridge.bridge_gauges import measure_clock, measure_lead, measure_policy, measure_rights, measure_users
 from bridge.clock import SlewedClock
 from bridge.connections import Connections, Tokens
 from bridge.executor import Executor
@@ -45,6 +45,7 @@ from bridge.slurm.poll import Poller
 from bridge.slurm.user_tokens import follow
 from bridge.starting import StandingBy, Starting
 from bridge.telemetry import Telemetry
+from bridge.world_gauges import Values
 from scheduler.apply.events import new_world
 from scheduler.events import Event, Side
 from scheduler.model.kubernetes import Undecoded
@@ -237,13 +238,14 @@ async def _connected(
     connections = _connections(settings, stack, clock, telemetry)
     waiting = Waiting()
     starting = Starting(waiting.reasons, connections.tokens.bridges, telemetry, clock, bearers)
+    measure_lead(lambda: starting.leads(), telemetry)
     if (address := settings.http_address) is not None:
         runner = await starting.serve(*address)
         stack.push_async_callback(runner.cleanup)
     _watch_credentials(connections, starting, telemetry)
     if (slurm_user := await _wait_for_clusters(connections, settings, waiting, signalled)) is None:
         return None
-    _report_tokens(connections.tokens, settings, slurm_user, clock(), telemetry)
+    _report_tokens(connections.tokens, settings, slurm_user, clock())
     transport, kube = await connections.transport(), await connections.kube()
     return Clusters(settings, connections, transport, kube, clock, telemetry, starting, bearers, slurm_user)
 
@@ -293,18 +295,13 @@ def _watch_credentials(connections: Connections, starting: Starting, telemetry: 
     )
 
 
-def _report_tokens(tokens: Tokens, settings: Settings, slurm_user: str, now: float, telemetry: Telemetry) -> None:
-    """Log what the tokens do not allow, and measure how many users have none."""
+def _report_tokens(tokens: Tokens, settings: Settings, slurm_user: str, now: float) -> None:
+    """Log what the tokens do not allow."""
     if (lacking := checks.token_lacks_node_rights(settings, tokens.for_nodes.user, slurm_user)) is not None:
         log.warning("%s", lacking)
     if (users := tokens.users) is not None:
         for sentence in checks.users_without_token(users, settings, now):
             log.warning("%s", sentence)
-        telemetry.gauge(
-            "slurm_bridge_users_without_token",
-            "Slurm users whose token was of no use when it was last needed",
-            lambda: [(len(users.unusable), {})],
-        )
 
 
 @dataclass(slots=True)
@@ -351,13 +348,15 @@ class Clusters:
 
     def measure(self) -> None:
         """Register the metrics that outlive one bridge."""
-        measure_rights(self.rights, self.telemetry)
+        measure_rights(self.rights, self._gauge)
         if self.file is not None:
-            self.telemetry.gauge(
-                "slurm_bridge_policy_rejected",
-                "1 while the settings file as it stands cannot be used",
-                self.file.rejected,
-            )
+            measure_policy(self.file, self._gauge)
+        if (users := self.connections.tokens.users) is not None:
+            measure_users(users, self._gauge)
+
+    def _gauge(self, name: str, help_text: str, values: Callable[[], Values]) -> None:
+        """Register a gauge that is left out while no bridge acts: only an acting bridge keeps its value up to date."""
+        self.telemetry.gauge(name, help_text, lambda: values() if self.starting.health is not None else [])
 
     def bridge(self, mirror: Mirror | None = None, lease: Lease | None = None) -> Bridge:
         """A new bridge; from now on /readyz and the metrics show this bridge."""
@@ -385,6 +384,7 @@ class Clusters:
 
     def _show(self, bridge: Bridge, lease: Lease | None) -> None:
         """From now on /readyz and the metrics show this bridge."""
+        self.starting.leads = lease.holds if lease is not None else lambda: True
         self.rejection = bridge.executor.rejection
         if self.health is None:
             self.health = Health(
@@ -416,7 +416,6 @@ class Clusters:
     def replica(self, lease: Lease) -> Replica:
         """One of several replicas.  From now on each write requires that this replica holds the lease."""
         self.connections.let_write(lease.holds)
-        measure_lead(lease.holds, self.telemetry)
         watches = watches_of(self.settings, self.transport, self.clock)
 
         def mirror() -> Mirror:
@@ -467,7 +466,6 @@ async def _schedule(clusters: Clusters, lease: Lease | None, signalled: asyncio.
     if lease is not None:
         await clusters.replica(lease).run(signalled)
     else:
-        measure_lead(lambda: True, clusters.telemetry)
         await until_signalled(clusters.bridge(), signalled)
 
 

@@ -11,13 +11,16 @@ from collections.abc import Callable, Sequence
 from bridge.clock import SlewedClock
 from bridge.guard import KINDS
 from bridge.loop import Loop
+from bridge.policy_file import PolicyFile
 from bridge.preflight.rights import RightsMonitor
 from bridge.slurm.token import TokenSource
+from bridge.slurm.user_tokens import UserTokens
 from bridge.telemetry import Telemetry
 from bridge.world_gauges import Register, Values
 from scheduler.actions import ObjectKind
 from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
+from scheduler.state.anomalies import missing
 from scheduler.state.phase import Phase
 
 
@@ -59,6 +62,8 @@ class BridgeGauges:
         gauge("slurm_bridge_unreadable_jobs", "jobs whose reads fail again and again", self._unreadable)
         rejected = "observations rejected as implausible, by reason"
         counter("slurm_bridge_observations_rejected", rejected, self._rejected)
+        held_back = "missing jobs for which no pod is ended until an admin confirms that they are gone"
+        gauge("slurm_bridge_jobs_held_back", held_back, self._held_back)
         gauge("slurm_bridge_quarantined", "objects in quarantine, by kind", self._quarantined)
         counter("slurm_bridge_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors)
 
@@ -72,6 +77,11 @@ class BridgeGauges:
     def _rejected(self) -> Values:
         counted = {why.value: self._loop().world.rejected[why] for why in Anomaly} | self._telemetry.rejected
         return [(count, {"reason": reason}) for reason, count in counted.items()]
+
+    def _held_back(self) -> Values:
+        world = self._loop().world
+        proven, others = world.held_back_since is not None, world.claims_held_back_since is not None
+        return [(sum(proven if job.proven else others for job in missing(world)), {})]
 
     def _by_phase(self) -> Values:
         return [(len(self._loop().world.by_phase[phase]), {"phase": phase.value}) for phase in Phase]
@@ -115,12 +125,26 @@ def measure_clock(clock: SlewedClock, telemetry: Telemetry) -> None:
 
 
 def measure_lead(leads: Callable[[], bool], telemetry: Telemetry) -> None:
-    """Register the metric that shows whether this replica leads; a bridge without a lease always leads."""
-    says = "1 while this replica leads, or is the only one"
+    """Register the metric that shows whether this replica leads.
+
+    It is registered before the clusters have answered: an alert sees a bridge that waits for them only by its value 0.
+    """
+    says = "1 while this replica leads, or is the only one and has started"
     telemetry.gauge("slurm_bridge_leader", says, lambda: [(float(leads()), {})])
 
 
-def measure_rights(rights: RightsMonitor, telemetry: Telemetry) -> None:
+def measure_rights(rights: RightsMonitor, gauge: Register) -> None:
     """Register the metric of managed namespaces in which the bridge lacks rights."""
     help_text = "managed namespaces in which the bridge lacks rights"
-    telemetry.gauge("slurm_bridge_namespaces_lacking_rights", help_text, lambda: [(len(rights.namespaces), {})])
+    gauge("slurm_bridge_namespaces_lacking_rights", help_text, lambda: [(len(rights.namespaces), {})])
+
+
+def measure_users(users: UserTokens, gauge: Register) -> None:
+    """Register the metric of Slurm users without a token."""
+    help_text = "Slurm users whose token was of no use when it was last needed"
+    gauge("slurm_bridge_users_without_token", help_text, lambda: [(len(users.unusable), {})])
+
+
+def measure_policy(file: PolicyFile, gauge: Register) -> None:
+    """Register the metric that shows whether the settings file cannot be used."""
+    gauge("slurm_bridge_policy_rejected", "1 while the settings file as it stands cannot be used", file.rejected)

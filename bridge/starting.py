@@ -25,6 +25,7 @@ class Starting(Endpoints):
     reasons   by cluster, why the cluster has not answered yet; the caller may change it
     standby   set while this replica stands by; None: the bridge is about to start
     notes     further problems that do not stop the bridge, a sentence each
+    leads     returns True while this replica leads; the caller sets it when the first bridge begins to act
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Starting(Endpoints):
         self.health: Health | None = None
         self.standby: StandingBy | None = None
         self.notes: Callable[[], list[str]] = list
+        self.leads: Callable[[], bool] = lambda: False
 
     async def serve(self, host: str, port: int) -> web.AppRunner:
         """As `Health.serve`."""

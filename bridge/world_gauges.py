@@ -6,7 +6,7 @@ They are computed at each scrape, from facts alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from bridge.labels import BoundedLabels
 from scheduler import names
@@ -24,20 +24,20 @@ Register = Callable[[str, str, Callable[[], Values]], None]
 UNBOUND = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED)
 UNKNOWN = "unknown"
 NO_PARTITION = "none"
-# The state of a node in Slurm is several flags: the first of these that it has.
-NODE_STATES = (
-    "DOWN",
-    "FAIL",
-    "NOT_RESPONDING",
-    "POWERED_DOWN",
-    "DRAIN",
-    "MAINT",
-    "RESERVED",
-    "ALLOCATED",
-    "MIXED",
-    "IDLE",
-)
-JOB_STATES = ("PENDING", "RUNNING", "SUSPENDED")
+# The state of a node in Slurm is several flags: the label value of the first of these that it has.
+NODE_STATES = {
+    "DOWN": "down",
+    "FAIL": "fail",
+    "NOT_RESPONDING": "not_responding",
+    "POWERED_DOWN": "powered_down",
+    "DRAIN": "drain",
+    "MAINTENANCE": "maint",
+    "RESERVED": "reserved",
+    "ALLOCATED": "allocated",
+    "MIXED": "mixed",
+    "IDLE": "idle",
+}
+JOB_STATES = {"PENDING": "pending", "RUNNING": "running", "SUSPENDED": "suspended"}
 KUBERNETES_STATES = ("ready", "cordoned", "not_ready")
 # Reasons of PodScheduled=False that the bridge writes; a process that started later finds them on the pods.  Another client
 # may write any other reason there, which must not take the place of a label value.
@@ -177,13 +177,13 @@ def kubernetes_state(node: Node) -> str:
     return "cordoned" if node.unschedulable else "ready"
 
 
-def _first(states: States, order: tuple[str, ...]) -> str:
-    """The first of the states that is in `order`, in lower case; "other": none of them."""
-    return next((state for state in order if state in states), "other").lower()
+def _first(states: States, labels: Mapping[str, str]) -> str:
+    """The label value of the first of these states that is set; "other": none of them."""
+    return next((label for state, label in labels.items() if state in states), "other")
 
 
-def _named(order: tuple[str, ...]) -> list[str]:
-    return [*(state.lower() for state in order), "other"]
+def _named(labels: Mapping[str, str]) -> list[str]:
+    return [*labels.values(), "other"]
 
 
 def _live_jobs(world: World) -> Iterator[Placeholder]:

@@ -26,7 +26,15 @@ from bridge.starting import StandingBy, Starting
 from bridge.telemetry import Telemetry
 from scheduler.apply.events import new_world
 from scheduler.decide import RULES
-from scheduler.events import AccountingOutageBegan, ClockObserved, ObjectUndecoded, OutageBegan, Scope, Side
+from scheduler.events import (
+    AbsenceConfirmed,
+    AccountingOutageBegan,
+    ClockObserved,
+    ObjectUndecoded,
+    OutageBegan,
+    Scope,
+    Side,
+)
 from scheduler.model.kubernetes import Undecoded
 from scheduler.state.phase import Phase
 from scheduler.state.pod_records import BoundByOther
@@ -279,6 +287,32 @@ async def test_a_mass_absence_is_a_reason_and_a_count() -> None:
     )
     _, text, _ = await get(health(world), "/metrics")
     assert value_of(text.splitlines(), "slurm_bridge_observations_rejected_total", 'reason="mass absence"') == 1
+
+
+async def test_missing_jobs_are_counted_until_an_admin_says_that_they_are_gone() -> None:
+    """A counter shows the moment alone: the alert ended ten minutes later, and pods still waited for a decision."""
+    story = missing(11)
+    for at in range(26, 1226, 60):
+        story.polls({}, at=START + at)
+    asked = health(story.world, at=START + 1226)
+    assert value_of((await get(asked, "/metrics"))[1].splitlines(), "slurm_bridge_jobs_held_back") == 11
+    story.sees(AbsenceConfirmed(START + 1227))
+    assert value_of((await get(asked, "/metrics"))[1].splitlines(), "slurm_bridge_jobs_held_back") == 0
+
+
+async def test_after_a_restart_missing_jobs_are_counted_and_noted_though_nothing_proves_whose_they_are() -> None:
+    """The count of rejected observations was 1 at the first scrape, so Prometheus saw no increase."""
+    shown = Story()
+    pods = [shown.bound(pod(f"p{number}"), 100 + number) for number in range(11)]
+    story = Story(started=START + 1000, pods=pods)
+    for at in range(1001, 1100, 3):
+        story.polls({}, at=START + at)
+        story.plan(START + at)
+    asked = health(story.world, at=START + 1100)
+    assert value_of((await get(asked, "/metrics"))[1].splitlines(), "slurm_bridge_jobs_held_back") == 11
+    status, text, _ = await get(asked, "/readyz")
+    assert (status, text.splitlines()[0]) == (200, "ok")
+    assert "Slurm does not list 11 jobs that pods from before the start of the bridge show" in text
 
 
 async def test_what_made_no_sense_is_counted_by_reason() -> None:

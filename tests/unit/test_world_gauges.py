@@ -133,6 +133,15 @@ def test_each_node_counts_once_on_each_side() -> None:
     }
 
 
+def test_a_node_in_maintenance_is_not_counted_as_idle() -> None:
+    """slurmrestd says MAINTENANCE, and sinfo says maint."""
+    world = Story().world
+    world.slurm_nodes = {"a": SlurmNode("a", frozenset({"IDLE", "MAINTENANCE", "RESERVED"}))}
+    assert {name: value for name, value in shown(world).items() if name.startswith("nodes Slurm")} == {
+        "nodes Slurm maint": 1
+    }
+
+
 def test_a_pod_that_ended_and_is_still_listed_holds_no_cpus() -> None:
     story = Story()
     what = pod("one")
