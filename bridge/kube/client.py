@@ -38,7 +38,7 @@ from bridge.errors import (
 )
 from bridge.kube import codec
 from bridge.kube.codec import encode
-from bridge.kube.objects import node_terms
+from bridge.kube.objects import node_terms, topology_terms
 from bridge.kube.responses import judged
 from bridge.kube.transport import NO_PARAMS, SIDE, Call, Reply, Transport
 from bridge.kube.wire import Meta, WireClaim
@@ -505,7 +505,8 @@ class KubeClient:
                 "bind the claim to one of its volumes first"
             )
             return Claim(name, False, problem=problem)
-        return Claim(name, False, waits=True, selected=(claim.metadata.annotations or {}).get(SELECTED_NODE, ""))
+        selected = (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
+        return Claim(name, False, topology_terms(found.allowed_topologies), waits=True, selected=selected)
 
     async def select_node(self, namespace: str, claim: str, node: str) -> None:
         """Write the selected node on a claim that waits for its first consumer, so that its volume is made on that node."""

@@ -19,6 +19,7 @@ from bridge.kube.wire import (
     OwnerStatus,
     ReplicatedJob,
     StartupPolicy,
+    TopologyTerm,
     WireCondition,
     WireNamespace,
     WireNode,
@@ -240,6 +241,16 @@ def node_terms(selector: NodeSelector | None) -> tuple[model.NodeTerm, ...] | No
     return tuple(
         model.NodeTerm(requirements(term.match_expressions), requirements(term.match_fields, MOST_WORD))
         for term in selector.node_selector_terms or ()
+    )
+
+
+def topology_terms(terms: list[TopologyTerm] | None) -> tuple[model.NodeTerm, ...] | None:
+    """The nodes for which a storage class makes volumes, as a required node affinity; None: all nodes."""
+    if not terms:
+        return None
+    return tuple(
+        model.NodeTerm(tuple(model.Requirement(e.key, "In", _values(e.values, MOST_OF_LABEL)) for e in term))
+        for term in (each.match_label_expressions or () for each in terms)
     )
 
 

@@ -445,11 +445,25 @@ class WireVolume(Wire):
     spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
 
 
+class TopologyExpression(Wire):
+    """One `matchLabelExpressions[]`: a node must have one of these values."""
+
+    key: str
+    values: list[str] | None = None
+
+
+class TopologyTerm(Wire):
+    """One `allowedTopologies[]` of a storage class."""
+
+    match_label_expressions: list[TopologyExpression] | None = None
+
+
 class WireStorageClass(Wire):
     """A storage class."""
 
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
+    allowed_topologies: list[TopologyTerm] | None = None
 
 
 class WireEvent(Wire):

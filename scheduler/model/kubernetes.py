@@ -314,7 +314,9 @@ class Owner:
 class Claim:
     """A persistent volume claim.
 
-    bound     it has a volume; `affinity` is the volume's required node affinity (F1), None: any node
+    bound     it has a volume
+    affinity  the nodes that can use its volume (F1): the volume's required node affinity; if the volume is still to be made,
+              the topologies that its storage class allows; None: any node
     problem   why it cannot be used, in words ("claim data does not exist")
     waits     its volume is made on the node of its first consumer; `selected`: that node, "": not set yet (F4)
     """

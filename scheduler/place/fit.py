@@ -59,7 +59,7 @@ def node_requirements(
 ) -> NodeRequirements:
     """The properties of this pod that decide which nodes it may use.
 
-    volumes      the node affinity of each bound volume of the pod
+    volumes      the node affinity of each volume of the pod
     closed       Kubernetes names of nodes that other pods close to it now
     ports_taken  Kubernetes names of nodes where other pods now hold a host port of the pod
     """
@@ -353,6 +353,8 @@ def _lacking(pod: Pod, node: Node, there: Sequence[NodeInfo], *, leave_out_termi
     wanted = needs(pod)
     left_out = [needed for counts in there for uid in aside if (needed := counts.needed_by(uid))]
     for resource, amount in wanted.items():
+        if not amount:  # nothing is needed, also of a resource of which the other pods have more than the node
+            continue
         for counts in there:
             amount += counts.taken.get(resource, 0)
         for needed in left_out:
@@ -401,7 +403,7 @@ def obstacle(pod: Pod, site: Site, volumes: tuple[tuple[NodeTerm, ...], ...], cl
 
     Labels and taints may have changed since the job was made; a job of a previous process may exclude no nodes.
 
-    volumes   the node affinity of each bound volume of the pod
+    volumes   the node affinity of each volume of the pod
     closed    Kubernetes names of nodes that other pods close to it now
     """
     node, granted = site.node, site.granted

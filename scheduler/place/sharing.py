@@ -1,7 +1,8 @@
 """The number of a gang's pods that one node can hold, as Kubernetes counts (W7, F6).
 
 Slurm counts CPUs, memory and the devices that are mapped to GRES, and packs a gang by these.  Kubernetes counts more: the
-number of pods, ephemeral storage, resources that are not mapped, host ports.  A gang that is packed beyond that would be
+number of pods, ephemeral storage, resources that are not mapped, host ports.  And Slurm's node may be larger than what
+Kubernetes lets pods use: kubelet reserves a part, or a device is out of order.  A gang that is packed beyond that would be
 granted, released and granted again, for ever.
 
 Nor does Slurm know that two pods must not share a node, because of anti-affinity or of a host port.  For pods of one shape
@@ -11,11 +12,14 @@ heterogeneous job nodes of its own (Slurm facts 11).
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from scheduler.model.amounts import Amounts
-from scheduler.model.kubernetes import Node, Pod, PodTerm
+from scheduler.model.kubernetes import Pod, PodTerm
 from scheduler.place.affinity_terms import matches
 from scheduler.place.fit import needs
 from scheduler.place.host_ports import common_port
@@ -35,21 +39,20 @@ class PodsPerNode:
     alike: bool = True
 
 
-def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collection[str]) -> dict[str, PodsPerNode]:
-    """The number of these pods that each node holds when it is empty.  All of them ask Slurm for the same.
+def most_pods_on(
+    offered: Mapping[str, Amounts], pods: Collection[Pod], unlimited: Collection[str] = ()
+) -> dict[str, PodsPerNode]:
+    """The number of these pods that each node holds when it is empty, whichever of them these are; all, if all fit.
 
-    nodes    by Slurm's name; the keys of the answer are these
-    counted  the resources that Slurm counts
+    offered    what pods may use of each node, by Slurm's name; the keys of the answer are these
+    pods       all of them ask Slurm for the same
+    unlimited  resources of which any node has enough
     """
     if port := common_port(pods):  # Slurm has no option for some pairs alone, so each pod gets a node of its own
         alike = all(any(host_port.port == port for host_port in pod.host_ports) for pod in pods)
-        return dict.fromkeys(nodes, PodsPerNode(1, f"host port {port}", alike))
-    needed = _distinct_needs(pods)
-    resources = {resource for amounts in needed for resource in amounts} - set(counted)
-    largest = {resource: max(amounts.get(resource, 0) for amounts in needed) for resource in resources}
-    wanted = {resource: amount for resource, amount in largest.items() if amount > 0}
-    uneven = {resource for resource in wanted if any(amounts.get(resource, 0) < wanted[resource] for amounts in needed)}
-    return {name: _most(node, wanted, uneven) for name, node in nodes.items()}
+        return dict.fromkeys(offered, PodsPerNode(1, f"host port {port}", alike))
+    wanted = {resource: need for resource, need in _wanted(pods).items() if resource not in unlimited}
+    return {name: _most(amounts, wanted, len(pods)) for name, amounts in offered.items()}
 
 
 def has_mutual_anti_affinity(pods: Sequence[Pod]) -> bool:
@@ -150,17 +153,53 @@ def _kinds(terms: Iterable[PodTerm], pods: Iterable[Pod]) -> Mapping[tuple[str |
     return kinds
 
 
-def _distinct_needs(pods: Collection[Pod]) -> list[Amounts]:
-    """The needs of these pods, once for pods that share the objects that hold their requests, as most do."""
-    by_requests = {
-        (id(pod.containers), id(pod.init_containers), id(pod.pod_requests), id(pod.overhead)): pod for pod in pods
-    }
-    return [needs(pod) for pod in by_requests.values()]
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """How much of one resource the pods need.
+
+    amounts   each distinct amount but 0, the largest first
+    pods      after each of these: how many pods need as much or more; sums: how much they need together
+    """
+
+    amounts: Sequence[int]
+    pods: Sequence[int]
+    sums: Sequence[int]
+
+    def held(self, offered: int) -> int | None:
+        """The number of pods for which so much is enough, whichever of them these are; None: it is enough for all."""
+        at = bisect_right(self.sums, offered)
+        if at == len(self.sums):
+            return None
+        pods, used = (self.pods[at - 1], self.sums[at - 1]) if at else (0, 0)
+        return pods + (offered - used) // self.amounts[at]
 
 
-def _most(node: Node, wanted: Mapping[str, int], uneven: Collection[str]) -> PodsPerNode:
-    found = (
-        PodsPerNode(node.allocatable.get(resource, 0) // amount, resource, resource not in uneven)
-        for resource, amount in wanted.items()
-    )
-    return min(found, key=lambda most: most.pods)
+def _wanted(pods: Collection[Pod]) -> dict[str, _Wanted]:
+    """How much of each resource these pods need.  Pods that share the objects that hold their requests, as most do, are
+    looked at once."""
+    alike: dict[tuple[int, ...], list[Pod]] = {}
+    for pod in pods:
+        asked = id(pod.containers), id(pod.init_containers), id(pod.pod_requests), id(pod.overhead)
+        alike.setdefault(asked, []).append(pod)
+    counts: dict[str, Counter[int]] = {}
+    for same in alike.values():
+        for resource, amount in needs(same[0]).items():
+            if amount > 0:
+                counts.setdefault(resource, Counter())[amount] += len(same)
+    return {resource: _added_up(sorted(found.items(), reverse=True)) for resource, found in counts.items()}
+
+
+def _added_up(counts: Sequence[tuple[int, int]]) -> _Wanted:
+    """counts: each amount, the largest first, and how many pods need it"""
+    amounts = [amount for amount, _ in counts]
+    pods = list(accumulate(number for _, number in counts))
+    return _Wanted(amounts, pods, list(accumulate(amount * number for amount, number in counts)))
+
+
+def _most(offered: Amounts, wanted: Mapping[str, _Wanted], pods: int) -> PodsPerNode:
+    found = PodsPerNode(pods, "pods")
+    for resource, need in wanted.items():
+        held = need.held(offered.get(resource, 0))
+        if held is not None and held < found.pods:
+            found = PodsPerNode(held, resource, len(need.amounts) == 1 and need.pods[-1] == pods)
+    return found

@@ -6,15 +6,17 @@ facts 11).  So anti-affinity between components needs no option, and affinity be
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler import names
+from scheduler.model.amounts import Amounts
 from scheduler.model.hostlist import expand, folded
-from scheduler.model.kubernetes import Node, Pod
+from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec, SlurmNode
-from scheduler.place.capacity import Alike, alike, fewest_nodes, lacking, laid_out
+from scheduler.place.capacity import Alike, alike, fewest_nodes, lacking, laid_out, rooms_on
 from scheduler.place.node_counts import Counted, shared
 from scheduler.place.separate_nodes import SeparateNodes
 from scheduler.place.sharing import (
@@ -29,6 +31,7 @@ from scheduler.place.sharing import (
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.world import World
 from scheduler.translate.gang import components
+from scheduler.translate.job_spec import MIB
 
 NODES_LISTED = 8  # nodes that are listed in the time in which one node is judged
 _AFFINITY_BETWEEN_COMPONENTS = (
@@ -67,8 +70,10 @@ class _Site:
         if self.on_one_node:
             return Counted(self.spec, 1, 1)
         fewest = fewest_nodes(self.spec, self.kinds, self.most, memory=self.memory)
+        rooms = rooms_on(self.spec, (kind.node for kind in self.kinds), memory=self.memory)
         is_limited = self.spec.tasks_per_node is not None or any(
-            most.pods < self.spec.tasks for most in self.most.values()
+            self.most[kind.node.name].pods < min(room, self.spec.tasks)
+            for kind, room in zip(self.kinds, rooms, strict=True)
         )
         return Counted(self.spec, fewest, self.most_nodes, self._usable, is_limited)
 
@@ -184,25 +189,32 @@ def _site(spec: JobSpec, pods: Sequence[Pod], known: dict[tuple[str, str], list[
     if (kinds := known.get(asked)) is None:
         kinds = known[asked] = _usable_kinds(spec, this_pass)
     this_pass.effort += len(kinds)
-    nodes = {kind.node.name: _in_kubernetes(kind.node, world) for kind in kinds}
-    most = most_pods_on(nodes, pods, world.counted_by_slurm)
+    offered = {kind.node.name: _offered(kind.node, world) for kind in kinds}
+    if all(
+        pod.uid in world.node_of for pod in pods
+    ):  # they may stay where they are, whatever their nodes offer now (S7)
+        together = max(Counter(world.node_of[pod.uid] for pod in pods).values())
+        most = most_pods_on(offered, pods, unlimited=world.counted_by_slurm)
+        most = {name: replace(limit, pods=max(limit.pods, together)) for name, limit in most.items()}
+    else:
+        most = most_pods_on(offered, pods)
     return _Site(spec, pods, kinds, most, world.counts_memory, on_one_node=need_one_node(pods))
 
 
 def _usable_kinds(spec: JobSpec, this_pass: Pass) -> list[Alike]:
-    """The nodes that the component may use, grouped by hardware and by what Kubernetes alone counts."""
+    """The nodes that the component may use, grouped by hardware and by what Kubernetes lets pods use of it."""
     world = this_pass.world
-    usable, counted = usable_nodes(spec, world), world.counted_by_slurm
+    usable = usable_nodes(spec, world)
     this_pass.effort += len(usable)
-
-    def not_counted(node: SlurmNode) -> object:
-        return frozenset(item for item in _in_kubernetes(node, world).allocatable.items() if item[0] not in counted)
-
-    return alike(usable, not_counted)
+    return alike(usable, lambda node: frozenset(_offered(node, world).items()))
 
 
-def _in_kubernetes(node: SlurmNode, world: World) -> Node:
-    return (world.nodes or {})[world.by_slurm_name[node.name]]
+def _offered(node: SlurmNode, world: World) -> Amounts:
+    """What pods may use of the node.  CPUs and memory that Slurm does not have are left out: no job gets them, and they would
+    make nodes different that differ by some KiB."""
+    offered = (world.nodes or {})[world.by_slurm_name[node.name]].allocatable
+    in_slurm = {"cpu": node.cpus * 1000, **({"memory": node.memory_mib * MIB} if world.counts_memory else {})}
+    return {resource: min(amount, in_slurm.get(resource, amount)) for resource, amount in offered.items()}
 
 
 def with_usable_nodes(components: Iterable[JobSpec], this_pass: Pass) -> list[tuple[JobSpec, list[SlurmNode]]]:

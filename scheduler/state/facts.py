@@ -228,7 +228,7 @@ class Facts(Tables):
         return node if known is None else slurm_name(known)
 
     def volumes_of(self, pod: Pod) -> tuple[tuple[NodeTerm, ...], ...]:
-        """The required node affinity of each bound volume of the pod that has one (F1)."""
+        """The required node affinity of each volume of the pod, made or still to be made, that has one (F1)."""
         return tuple(claim.affinity for claim in self.claims.get(pod.uid, ()) if claim.affinity is not None)
 
     @property

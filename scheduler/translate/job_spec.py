@@ -190,7 +190,7 @@ def _checked(
     allowed = _allowed(pod, options, priority, tenant)
     if isinstance(allowed, Refusal):
         return allowed
-    if refusal := _too_many_nodes(options, pods):
+    if refusal := _impossible_nodes(pod, owners, options, pods):
         return refusal
     shape = shape_of(pod, owners, options, context.translation)
     if isinstance(shape, Refusal):
@@ -233,12 +233,18 @@ def _unsupported(pod: Pod) -> Refusal | None:
     return None
 
 
-def _too_many_nodes(options: JobOptions, pods: int) -> Refusal | None:
-    """A Refusal if annotations ask for more nodes than there are pods, which Slurm refuses; None: otherwise."""
+def _impossible_nodes(pod: Pod, owners: tuple[Owner, ...], options: JobOptions, pods: int) -> Refusal | None:
+    """A Refusal if annotations ask for more nodes than there are pods, or for more than they allow; None: otherwise."""
     if pods > 1:
-        if options.min_nodes is None or options.min_nodes <= pods:
+        least, most = options.min_nodes, options.max_nodes
+        if least is not None and most is not None and least > most:
+            asked = as_written(names.MIN_NODES, pod, owners)
+            allowed = as_written(names.MAX_NODES, pod, owners)
+            allowed = allowed[:1].lower() + allowed[1:]
+            return Refusal(names.REFUSED, f"{asked} is more than {allowed} allows. Correct one of them.")
+        if least is None or least <= pods:
             return None
-        asked = f"Annotation {names.PREFIX}{names.MIN_NODES}: {options.min_nodes:,} nodes"
+        asked = f"Annotation {names.PREFIX}{names.MIN_NODES}: {least:,} nodes"
         return Refusal(names.REFUSED, f"{asked}, but the gang has {pods:,} pods. Lower the number.")
     for key_name, nodes in ((names.MIN_NODES, options.min_nodes), (names.MAX_NODES, options.max_nodes)):
         if nodes not in (None, 1):

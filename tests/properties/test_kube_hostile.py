@@ -60,7 +60,11 @@ CLAIM = {
     "status": {"phase": "Bound"},
 }
 VOLUME = {"metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [{}]}}}}
-STORAGE_CLASS = {"provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer"}
+STORAGE_CLASS = {
+    "provisioner": "p",
+    "volumeBindingMode": "WaitForFirstConsumer",
+    "allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}],
+}
 STATUS = {
     "kind": "Status",
     "status": "Failure",

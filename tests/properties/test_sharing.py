@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.model.kubernetes import Node, Pod, PodTerm, Requirement
+from scheduler.model.kubernetes import Pod, PodTerm, Requirement
 from scheduler.place import sharing
 from scheduler.place.fit import needs
 from scheduler.place.sharing import (
@@ -19,7 +20,7 @@ from scheduler.place.sharing import (
     most_pods_on,
     need_one_node,
 )
-from tests.builders import node, pod
+from tests.builders import MIB, pod
 from tests.properties.test_affinity import selects
 
 labels = st.dictionaries(st.sampled_from(("app", "tier")), st.sampled_from(("a", "b")))
@@ -87,21 +88,27 @@ def test_what_takes_too_many_comparisons_counts_as_excluded(monkeypatch: pytest.
 amounts = st.fixed_dictionaries({key: st.integers(0, 3) for key in ("cpu", "memory", "ephemeral-storage")})
 
 
-@given(st.lists(amounts, min_size=1, max_size=3), amounts, st.integers(1, 5))
-def test_a_node_holds_as_many_pods_as_the_resources_do_that_slurm_does_not_count(
+@given(st.lists(amounts, min_size=1, max_size=4), amounts, st.integers(0, 5))
+def test_a_node_holds_so_many_pods_that_any_of_them_fit_together(
     wants: list[dict[str, int]], has: dict[str, int], pods: int
 ) -> None:
     gang = [pod(f"p{number}", pod_requests=each) for number, each in enumerate(wants)]
-    there = Node("x1", allocatable=has | {"pods": pods})
-    found = most_pods_on({"x1": there}, gang, ("cpu", "memory"))["x1"]
-    largest = max(needs(each).get("ephemeral-storage", 0) for each in gang)
-    assert found.pods == min(pods, has["ephemeral-storage"] // largest if largest else pods)
-    assert found.of in ("pods", "ephemeral-storage")
+    there = has | {"pods": pods}
+
+    def any_fit(number: int) -> bool:
+        together = [[needs(each) for each in some] for some in combinations(gang, number)]
+        return all(sum(each.get(key, 0) for each in some) <= there[key] for some in together for key in there)
+
+    found = most_pods_on({"x1": there}, gang)["x1"]
+    assert found.pods == max(number for number in range(len(gang) + 1) if any_fit(number))
+    assert found.pods == len(gang) or found.of in there
+    if found.pods < len(gang):
+        assert found.alike == (len({needs(each).get(found.of, 0) for each in gang}) == 1)
+    assert most_pods_on({"x1": there}, gang, unlimited=there)["x1"].pods == len(gang)
 
 
 def test_a_node_that_is_not_the_cluster_s_largest_holds_fewer() -> None:
-    gang = [pod("p", pod_requests={"ephemeral-storage": 2})]
-    found = most_pods_on(
-        {"x1": node("x1", pods=3), "x2": node("x2", pods=4)}, gang, ("ephemeral-storage", "cpu", "memory")
-    )
+    gang = [pod(f"p{number}", pod_requests={"ephemeral-storage": 2}) for number in range(9)]
+    has = {"cpu": 9000, "memory": 900 * MIB, "ephemeral-storage": 99}
+    found = most_pods_on({"x1": {**has, "pods": 3}, "x2": {**has, "pods": 4}}, gang)
     assert {name: most.pods for name, most in found.items()} == {"x1": 3, "x2": 4}

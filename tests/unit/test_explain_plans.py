@@ -76,8 +76,9 @@ def replicated(name: str, replicas: int = 1, pods: int = 1, cpu: str = "1", **mo
 
 
 async def test_the_example_of_a_jobset_is_one_job_of_all_its_pods(both: Both) -> None:
-    # the driver has one node, and the four workers of 4 CPUs the other
-    both.slurm.nodes["x2"] = SlurmSimNode("x2", cpus=16, memory_mib=40_000, devices={("gpu", "h100"): 4})
+    # the driver has one node, and the four workers of 4 CPUs another
+    both.add_node("x3", cpu="16")
+    both.slurm.nodes["x3"] = SlurmSimNode("x3", cpus=16, memory_mib=40_000, devices={("gpu", "h100"): 4})
     text, [entry] = await told(both, (ROOT / "examples" / "jobset.yaml").read_text(encoding="utf-8"))
     assert entry["title"].startswith("pods of JobSet hpc/sim, as in ")
     assert "Slurm would accept it: " in text

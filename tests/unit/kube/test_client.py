@@ -20,7 +20,7 @@ from bridge.errors import (
 from bridge.kube.client import EVENTS_REMEMBERED, KubeClient
 from bridge.kube.transport import Reply
 from scheduler.actions import BindPod, DeletePod, EvictPod, FailByDeadline
-from scheduler.model.kubernetes import OwnerRef, Stage
+from scheduler.model.kubernetes import Claim, NodeTerm, OwnerRef, Requirement, Stage
 from tests.unit.kube.fakes import FakeTransport, no, pod, reply
 
 BIND = BindPod("key", "u-1", "hpc", "a", "x1", 4711, {"slurm-bridge/job-id": "4711"}, "granted")
@@ -332,3 +332,25 @@ async def test_a_missing_right_for_an_object_without_a_namespace_is_reported_wit
     with pytest.raises(Unauthorized):
         await asks.read_pod("hpc", "a")
     assert told == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "affinity"),
+    [
+        (None, None),
+        ([], None),
+        (
+            [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}, {"key": "rack", "values": ["1"]}]}, {}],
+            (NodeTerm((Requirement("zone", "In", ("a", "b")), Requirement("rack", "In", ("1",)))), NodeTerm()),
+        ),
+    ],
+)
+async def test_a_volume_that_is_still_to_be_made_may_be_used_where_its_storage_class_makes_it(
+    allowed: list[dict[str, Any]] | None, affinity: tuple[NodeTerm, ...] | None
+) -> None:
+    """F1: a node elsewhere was granted again and again, and no volume was ever made there."""
+    claim = {"metadata": {"name": "data"}, "spec": {"storageClassName": "zonal"}, "status": {"phase": "Pending"}}
+    zonal = {"provisioner": "example.com/disks", "volumeBindingMode": "WaitForFirstConsumer"}
+    far = FakeTransport(reply(claim), reply(zonal | ({} if allowed is None else {"allowedTopologies": allowed})))
+    [read] = await client(far).read_claims("hpc", ["data"])
+    assert read == Claim("data", bound=False, affinity=affinity, waits=True)

@@ -532,6 +532,17 @@ def test_a_claim_gets_the_node_of_its_pod_and_the_bind_waits_for_it() -> None:
     assert bind.node == "x1"
 
 
+def test_a_pod_asks_for_nodes_where_the_volume_that_waits_for_it_can_be_made() -> None:
+    story = Story(nodes=[node("x1", labels={"zone": "a"}), node("x2", labels={"zone": "b"})])
+    story.sees(new := replace(TRAIN, claims=("data",)))
+    [read] = story.acts(ReadClaims, NOW)
+    in_zone_b = (NodeTerm((Requirement("zone", "In", ("b",)),)),)
+    story.sees(ClaimsRead(new.uid, (Claim("data", False, in_zone_b, waits=True),), NOW))
+    story.ended(read, at=NOW)
+    [allocate] = story.acts(AllocateNow, NOW)
+    assert allocate.spec.excluded_nodes == "x1"
+
+
 def test_a_volume_that_is_not_made_is_not_waited_for_for_ever() -> None:
     story = Story()
     place = waits_for_its_volume(story)

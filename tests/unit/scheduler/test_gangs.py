@@ -991,8 +991,21 @@ def test_a_gang_that_asks_for_more_nodes_than_it_has_pods_is_refused_in_words() 
     assert said.endswith("Annotation slurm-bridge/min-nodes: 4 nodes, but the gang has 2 pods. Lower the number.")
 
 
+@pytest.mark.parametrize("cpus", [(1, 1, 1, 1), (1, 1, 2, 2)], ids=["one kind of pods", "two kinds of pods"])
+def test_a_gang_that_asks_for_more_nodes_than_it_allows_is_refused_in_words(cpus: tuple[int, ...]) -> None:
+    """Slurm refused such a job for a limit of the partition; a job of two kinds got more nodes than max-nodes."""
+    story = Story(nodes=[node(f"x{number}") for number in range(4)])
+    says = {"min-nodes": "4", "max-nodes": "2"}
+    story.sees(*(member(rank, 4, cpu=1000 * count, says=says) for rank, count in enumerate(cpus)))
+    acts = story.decides(NOW)
+    assert not any(isinstance(each, AllocateNow | SubmitJob) for each in acts)
+    [said] = {each.message for each in acts if isinstance(each, SetPodCondition)}
+    least, most = "Annotation slurm-bridge/min-nodes", "annotation slurm-bridge/max-nodes"
+    assert said.endswith(f'{least}: "4" is more than {most}: "2" allows. Correct one of them.')
+
+
 def test_a_gang_that_was_too_large_is_submitted_once_slurms_nodes_have_grown() -> None:
-    story = Story()
+    story = Story(nodes=[node(name, cpu=128_000) for name in ("x1", "x2")])
     story.sees(*ring(3, cpu=60_000))
     assert not any(isinstance(each, AllocateNow | SubmitJob) for each in story.decides(NOW))
     grown = [replace(slurm_node(name), cpus=128) for name in ("x1", "x2")]

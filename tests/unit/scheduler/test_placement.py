@@ -81,6 +81,14 @@ def on_node(pods: list[Pod]) -> list[NodeInfo]:
 SMALL = node("x1", cpu=4000, memory=1000, gpu=1, pods=3)
 
 
+def test_a_pod_that_needs_none_of_a_resource_is_not_blocked_where_others_have_more_of_it_than_the_node() -> None:
+    """As for kube-scheduler: a request of 0 is none.  The device plugin of the node lost a device that a pod uses."""
+    others = on_node([standing("other", cpu=100, gpu=1)])
+    asks_for_none = pod(containers=(Container("main", amounts(cpu=100, gpu=0)),))
+    assert blocked(asks_for_none, node("x1", gpu=0), "x1", others) is None
+    assert blocked(pod(gpu=1), node("x1", gpu=0), "x1", others) is not None
+
+
 def test_a_pod_that_fits_is_not_blocked() -> None:
     assert blocked(pod(cpu=3000), SMALL, "x1", on_node([standing("other")])) is None
 

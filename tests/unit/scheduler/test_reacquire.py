@@ -22,13 +22,13 @@ from scheduler.actions import (
     RestoreKeys,
     SetPodCondition,
 )
-from scheduler.events import ClaimsRead, NodeDeleted, NodeSeen, OutageBegan, OutageEnded, Side
-from scheduler.model.kubernetes import Claim, HostPort, OwnerRef, Pod, PodPhase, PodTerm, Requirement
-from scheduler.model.slurm import Grant, GrantedNode, Job
+from scheduler.events import ClaimsRead, NodeDeleted, NodeSeen, OutageBegan, OutageEnded, Side, SlurmNodesPolled
+from scheduler.model.kubernetes import Claim, HostPort, Node, OwnerRef, Pod, PodPhase, PodTerm, Requirement, Taint
+from scheduler.model.slurm import Grant, GrantedNode, Job, Partition
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
-from tests.builders import CLUSTER, CONFIG, OF_A_BIND, START, Story, grant, job_of, key_of, node, pod
+from tests.builders import CLUSTER, CONFIG, OF_A_BIND, START, Story, grant, job_of, key_of, node, pod, slurm_node
 from tests.unit.scheduler.test_gangs import member
 
 NOW = START + 20
@@ -493,6 +493,52 @@ def test_a_gang_asks_for_all_of_its_nodes_at_once() -> None:
     story.ended(asked_again(story), at=NOW + 7, job_id=30, grant=granted)
     assert len(story.acts(SetPodCondition, NOW + 7)) == 3
     assert story.acts(CancelJob, NOW + 8) == []
+
+
+TAINTED = [node(name, taints=(Taint("maintenance", "soon", "NoSchedule"),)) for name in ("x1", "x2")]
+WITHOUT_DEVICES = [node(name, gpu=0) for name in ("x1", "x2")]
+
+
+@pytest.mark.parametrize("nodes", [TAINTED, WITHOUT_DEVICES], ids=["a taint", "devices that their nodes lost"])
+def test_pods_that_run_ask_for_their_nodes_again_though_no_node_could_run_new_pods(nodes: list[Node]) -> None:
+    """Neither ends a pod that runs, but the pods were ended without a request."""
+    story = Story()
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(*map(NodeSeen, nodes))
+    loses(story, NOW + 7)
+    assert asked_again(story).spec.required_nodes == "x2"
+    story = Story()
+    gang_runs(story, gpu=1)
+    story.sees(*map(NodeSeen, nodes))
+    loses(story, NOW + 7)
+    spec = asked_again(story).spec
+    assert (spec.required_nodes, spec.tasks, spec.tasks_per_node, spec.excluded_nodes) == ("x[1-2]", 3, None, "")
+
+
+def test_the_layout_of_a_gang_that_asks_for_its_nodes_again_is_that_of_its_pods() -> None:
+    """Its nodes take fewer pods now than when it was bound."""
+    story = Story(nodes=[node("x1", pods=2), node("x2", pods=2)])
+    gang_runs(story, ("x1", "x1", "x2", "x2"))
+    story.sees(NodeSeen(node("x1", pods=1)), NodeSeen(node("x2", pods=1)))
+    loses(story, NOW + 7)
+    spec = asked_again(story).spec
+    assert (spec.required_nodes, spec.tasks, spec.tasks_per_node) == ("x[1-2]", 4, 2)
+
+
+@pytest.mark.parametrize(("external", "exclusive"), [(True, ""), (False, "exclusive")])
+def test_the_node_of_a_pod_with_devices_decides_if_it_asks_for_all_of_it_again(external: bool, exclusive: str) -> None:
+    """G2: whether the pod would get another kind of node if it were new does not matter."""
+    story = Story()
+    kinds = slurm_node("x1", external=not external), slurm_node("x2", external=external)
+    partitions = (Partition("main", default=True),)
+    story.sees(SlurmNodesPolled(kinds[1:], partitions, NOW))
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    tainted = node("x2", taints=(Taint("maintenance", "soon", "NoSchedule"),))
+    story.sees(SlurmNodesPolled(kinds, partitions, NOW + 1), NodeSeen(tainted))
+    loses(story, NOW + 7)
+    assert asked_again(story).spec.exclusive == exclusive
 
 
 def test_host_ports_of_a_gang_are_not_in_its_own_way() -> None:

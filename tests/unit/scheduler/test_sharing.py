@@ -101,6 +101,36 @@ def test_a_node_gets_as_many_pods_as_it_has_adapters_for(adapters: int, a_node: 
     assert spec.tasks_per_node == (None if adapters >= 4 else a_node)
 
 
+@pytest.mark.parametrize(
+    "offers",
+    [{"cpu": 3500}, {"memory": 399}, {"gpu": 3}],
+    ids=["CPUs that kubelet reserves", "memory that kubelet reserves", "a device that is out of order"],
+)
+def test_a_gang_is_not_packed_beyond_what_kubernetes_lets_pods_use_of_a_node(offers: dict[str, int]) -> None:
+    """Slurm has room for four such pods on each node: their job was granted, released and granted again, for ever."""
+    story = Story(nodes=[node(name, **{"cpu": 4000, "memory": 400, "gpu": 4, **offers}) for name in ("x1", "x2")])
+    in_slurm = [replace(slurm_node(name), cpus=4, memory_mib=400, gres={"gpu": 4}) for name in ("x1", "x2")]
+    story.sees(SlurmNodesPolled(tuple(in_slurm), (Partition("main", default=True),), START))
+    story.sees(*ring(4, gpu=1))
+    [allocate] = story.acts(AllocateNow, NOW)
+    assert (allocate.spec.tasks, allocate.spec.tasks_per_node) == (4, 2)
+    nodes = tuple(GrantedNode(name, 2, 200, {"gpu": 2}) for name in ("x1", "x2"))
+    story.ended(allocate, at=NOW, job_id=17, grant=Grant(17, nodes))
+    assert len(story.acts(BindPod, NOW)) == 4
+
+
+def test_pods_that_request_different_amounts_are_counted_with_the_largest_of_them() -> None:
+    """Slurm has room for four such pods; whichever of them meet on a node, they fit."""
+    pods = [replace(each, **wanting()) for each in ring(4)]
+    small = (Container("main", requests=amounts(cpu=600, memory=100)),)
+    uneven = [replace(each, containers=small) if number else each for number, each in enumerate(pods)]
+    in_slurm = (replace(slurm_node("x1"), cpus=4),)
+    for gang, is_one_job in ((uneven, True), (pods, False)):
+        story = Story(nodes=[node("x1", cpu=3500)])
+        story.sees(SlurmNodesPolled(in_slurm, (Partition("main", default=True),), START), *gang)
+        assert bool(story.acts(AllocateNow, NOW)) is is_one_job
+
+
 def test_storage_and_the_number_of_pods_limit_the_pods_on_a_node() -> None:
     story = Story(nodes=[having("x1", ephemeral_storage=100 * GIB), having("x2", ephemeral_storage=100 * GIB)])
     assert asked(story, ring(4, **wanting(ephemeral_storage=40 * GIB))).tasks_per_node == 2
@@ -143,6 +173,8 @@ def test_memory_limits_where_a_grant_has_shown_that_slurm_does_not_count_it(
     granted_mib: int | None, a_node: int | None
 ) -> None:
     story = Story(nodes=[node("x1", memory=1000), node("x2", memory=1000)])
+    in_slurm = [replace(slurm_node(name), memory_mib=1000) for name in ("x1", "x2")]
+    story.sees(SlurmNodesPolled(tuple(in_slurm), (Partition("main", default=True),), START))
     if granted_mib is not None:
         first = pod("first")
         story.queues(first, 17, at=NOW)
