@@ -103,11 +103,19 @@ def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | N
     """The decision if a job has to end, or something has to be read, before a submission; None: a job can be submitted."""
     if (first := _former_users_job_ends_first(workload, this_pass)) is not None:
         return first
-    if (first := over_limit(workload, this_pass)) is not None:
+    if (first := over_limit(workload, this_pass) or _count_first(workload, this_pass)) is not None:
         return first
     if (first := read_first(workload, pods, this_pass)) is not None:
         return first
     return read_stale_owners(workload, pods, this_pass)
+
+
+def _count_first(workload: Workload, this_pass: Pass) -> Decision | None:
+    """The wait after a start while jobs that count in the workload's quota may be unread (I7).  None: they are counted."""
+    quotas, until = this_pass.world.quotas, this_pass.world.scanning_until()
+    if this_pass.now >= until or quotas.has_one(workload) or quotas.quota(workload) is None:
+        return None
+    return wake(until, "Jobs of a former process that count against the policy's limit (max_jobs) may still be unread.")
 
 
 def _former_users_job_ends_first(workload: Workload, this_pass: Pass) -> Decision | None:

@@ -10,6 +10,7 @@ from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, RecordEnd, SetPodCondition, SubmitJob
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.slurm import Job
 from scheduler.policy.rules import Policy, Rule, Tenant
 from scheduler.state.in_flight import InFlight
 from scheduler.state.token_buckets import FairQueue
@@ -410,3 +411,27 @@ def test_jobs_that_a_previous_process_left_without_pods_count_for_no_pod() -> No
     story.reads(job_of(pod("gone"), 5, "PENDING"), at=NOW)
     story.sees(pod("p0"))
     assert [name_of(each) for each in submits(story, NOW)] == ["hpc/p0"]
+
+
+def test_after_a_start_the_jobs_of_the_process_before_are_counted_first() -> None:
+    """A waiting pod does not show its job, so for the time of the scan a new pod was one too many."""
+    story = limited(max_jobs=1)
+    old, new = pod("old", created=START - 60), pod("new", created=START + 0.5)
+    story.polls({5: "PENDING"}, at=START + 0.1)
+    story.sees(old, new)
+    [read] = story.acts(ReadJob, START + 0.6)
+    assert submits(story, START + 0.6) == []
+    story.reads(job_of(old, 5, "PENDING"), at=START + 0.7)
+    story.ended(read, at=START + 0.7)
+    assert submits(story, START + 0.7) == []
+    assert "(max_jobs)" in explain(story.world, key_of(new), START + 0.7).sentence
+
+
+def test_after_a_start_a_pod_with_a_limit_waits_no_longer_than_until_all_jobs_are_read() -> None:
+    story = limited(max_jobs=1)
+    story.polls({5: "PENDING"}, at=START + 0.1)
+    story.sees(pod("new", created=START + 0.5))
+    [read] = story.acts(ReadJob, START + 0.6)
+    story.reads(Job(5, "by-hand", "carol", frozenset({"PENDING"})), at=START + 0.7)
+    story.ended(read, at=START + 0.7)
+    assert [name_of(each) for each in submits(story, START + 0.7)] == ["hpc/new"]
