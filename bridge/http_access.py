@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from bridge.errors import ConfigError
+from bridge.file_stamp import Stamp, stamp_of
 
 OPTION = "http_token_file"
 NODES_OPTION = "http_nodes_token_file"
@@ -50,7 +50,7 @@ class BearerFile:
     def __init__(self, path: str, option: str = OPTION) -> None:
         self._path = Path(path)
         self._option = option
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: Stamp | None = None
         self._token = ""
 
     @classmethod
@@ -68,8 +68,7 @@ class BearerFile:
     def token(self) -> str:
         """The token as it is now.  Raises ConfigError if there is none."""
         try:
-            stat = os.stat(self._path)
-            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+            stamp = stamp_of(self._path)
             if stamp != self._stamp:
                 self._stamp, self._token = None, ""
                 with open(self._path, "rb") as file:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from bridge.errors import ConfigError
+from bridge.file_stamp import Stamp, stamp_of
 from bridge.settings import Settings
 from scheduler.events import Event, PolicyChanged
 from scheduler.policy import templates
@@ -31,8 +31,7 @@ log = logging.getLogger("slurm-bridge")
 EVERY_S = 2.0
 SETTLE_S = 0.5
 RELOADED = frozenset({"policy", "priority_classes"})
-_Stamp = tuple[int, int, int, int]
-_NEVER: _Stamp = (0, 0, 0, 0)
+_NEVER = Stamp(0, 0, 0, 0)
 
 
 # --- what is checked against Slurm ------------------------------------------------------------------------------------
@@ -101,7 +100,7 @@ class PolicyFile:
         self._started_with = self.settings
         self._loaded_at = self.clock()
         # The first check reads the file: it may have changed since the start read it.
-        self._stamp: _Stamp | None = _NEVER
+        self._stamp: Stamp | None = _NEVER
         self._other_keys: list[str] = []
 
     async def follow(self, emit: Callable[[Event], None], world: World) -> None:
@@ -187,15 +186,14 @@ class PolicyFile:
             log.warning("%s: changed, and needs a restart: %s", self.path, ", ".join(changed))
         self._other_keys = changed
 
-    def _stamped(self) -> _Stamp | None:
-        """A stamp that changes when the file is written or replaced; None: the file cannot be read."""
+    def _stamped(self) -> Stamp | None:
+        """The stamp of the file; None: the file cannot be read."""
         try:
-            seen = os.stat(self.path)
+            return stamp_of(self.path)
         except OSError:
             return None
-        return (seen.st_dev, seen.st_ino, seen.st_mtime_ns, seen.st_size)
 
 
-def _is_old(stamp: _Stamp | None) -> bool:
+def _is_old(stamp: Stamp | None) -> bool:
     """True if the file was written at least SETTLE_S ago, by the machine's clock."""
-    return stamp is not None and time.time() - stamp[2] / 1e9 >= SETTLE_S
+    return stamp is not None and time.time() - stamp.written_ns / 1e9 >= SETTLE_S

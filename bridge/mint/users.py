@@ -12,9 +12,9 @@ users.  It may not name root.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from bridge.errors import ConfigError
+from bridge.file_stamp import Stamp, stamp_of
 from scheduler.policy import templates
 
 # Most bytes of a user name.  A file name has at most 255, and the name of a file that is being written is a little longer.
@@ -71,8 +71,8 @@ class _Source:
 
     def __init__(self, path: str, read: Callable[[str, str], Iterator[str]], slurm_user: str) -> None:
         self._path, self._read, self._slurm_user = path, read, slurm_user
-        self._stamp: tuple[int, int, int] | None = None  # of the content that was read
-        self._seen: tuple[int, int, int] | None = None  # at the last look
+        self._stamp: Stamp | None = None  # of the content that was read
+        self._seen: Stamp | None = None  # at the last look
         self._users: tuple[str, ...] = ()
         self.trouble = ""
 
@@ -96,12 +96,11 @@ class _Source:
             if self._stamped() == self._seen:
                 self._users, self._stamp, self.trouble = found, self._seen, ""
 
-    def _stamped(self) -> tuple[int, int, int]:
+    def _stamped(self) -> Stamp:
         try:
-            stat = Path(self._path).stat()
+            return stamp_of(self._path)
         except OSError as error:
             raise ConfigError(f"{self._path}: {error.strerror}.") from None
-        return (stat.st_mtime_ns, stat.st_ino, stat.st_size)
 
 
 def in_file(path: str, slurm_user: str) -> Iterator[str]:

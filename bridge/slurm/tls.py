@@ -10,13 +10,12 @@ A server of TLS 1.3 refuses a client certificate after the handshake, so the ref
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 from pathlib import Path
 
 from bridge.errors import ConfigError
+from bridge.file_stamp import Stamp, stamp_of
 
-Stamp = tuple[tuple[int, int, int], ...]
 CA, CERTIFICATE, KEY = "slurm_ca_file", "slurm_cert_file", "slurm_key_file"
 PEM = "It must be a PEM file that this user may read."
 MOST_BYTES = 2**20
@@ -52,13 +51,13 @@ class TlsFiles:
         self._ca_file = ca_file
         self._cert_file = cert_file
         self._key_file = key_file
-        self._known: tuple[Stamp, ssl.SSLContext] | None = None
+        self._known: tuple[tuple[Stamp, ...], ssl.SSLContext] | None = None
         self.trouble = ""
 
     def context(self) -> ssl.SSLContext:
         """The current context; a new object after a file has changed.  Raises ConfigError if none could ever be made."""
         try:
-            stamp = self._stamp()
+            stamp = self._stamps()
             if self._known is None or self._known[0] != stamp:
                 self._known = stamp, self._made()
         except ConfigError as error:
@@ -79,9 +78,8 @@ class TlsFiles:
 
     # --- what goes wrong with the files ---------------------------------------------------------------------------
 
-    def _stamp(self) -> Stamp:
-        stats = [_stat(key, path) for key, path in self._named() if path]
-        return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)
+    def _stamps(self) -> tuple[Stamp, ...]:
+        return tuple(_stamp(key, path) for key, path in self._named() if path)
 
     def _named(self) -> tuple[tuple[str, str], ...]:
         return ((CA, self._ca_file), (CERTIFICATE, self._cert_file), (KEY, self._key_file))
@@ -160,10 +158,10 @@ class TlsFiles:
         return f"Its authority is not among {authorities}: name a file with it in {CA}"
 
 
-def _stat(key: str, path: str) -> os.stat_result:
+def _stamp(key: str, path: str) -> Stamp:
     """Raises ConfigError."""
     try:
-        return os.stat(path)
+        return stamp_of(path)
     except OSError as error:
         raise _unreadable(key, path, error) from None
 

@@ -17,7 +17,6 @@ import base64
 import binascii
 import contextlib
 import logging
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Protocol
 import msgspec
 
 from bridge.errors import ConfigError
+from bridge.file_stamp import Stamp, stamp_of
 from bridge.slurm.lists import UNDECODABLE
 
 log = logging.getLogger("slurm-bridge")
@@ -101,9 +101,9 @@ class Unfinished(ConfigError):
 
 @dataclass(slots=True, repr=False)
 class Known:
-    """A token that was read.  stamp: time, inode and size of its file; refused: Slurm did not accept the token"""
+    """A token that was read.  stamp: of its file; refused: Slurm did not accept the token"""
 
-    stamp: tuple[int, int, int] | None
+    stamp: Stamp | None
     token: str
     claims: Claims
     refused: bool = False
@@ -198,8 +198,7 @@ class FileToken:
     def _as_it_is(self) -> Known:
         """The token in the file.  Raises ConfigError if the file contains none."""
         try:
-            stat = os.stat(self._path)
-            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+            stamp = stamp_of(self._path)
             if self._known is not None and self._known.stamp == stamp:
                 return self._known
             with open(self._path, "rb") as file:
