@@ -330,7 +330,8 @@ class Executor:
 
     async def _select_volume_node(self, action: act.SelectVolumeNode, began: float) -> None:
         for claim in action.waiting:
-            await self._kube.select_node(action.namespace, claim, action.node)
+            with contextlib.suppress(NotFound):  # the read below shows that the claim is gone
+                await self._kube.select_node(action.namespace, claim, action.node)
         await self._read_claims(act.ReadClaims(action.key, action.uid, action.namespace, action.claims, ""), began)
 
     async def _read_claims(self, action: act.ReadClaims, began: float) -> None:

@@ -328,6 +328,18 @@ async def test_owners_and_claims_are_reported() -> None:
     assert told == [OwnerRead(OWNER, Owner(OWNER), 101.0, "hpc"), ClaimsRead("uid", (Claim("data", True),), 101.0)]
 
 
+async def test_a_claim_that_was_deleted_before_its_node_is_selected_is_reported_as_gone() -> None:
+    """The request would be sent again and again, and the pod would say that its bind waits for a volume."""
+    told: list[Event] = []
+    claims = (Claim("data", False, problem="claim data does not exist"),)
+    select = act.SelectVolumeNode("key", "uid", "hpc", ("data",), ("data",), "x1", "why")
+    ended, _ = await perform(
+        select, told, select_node=NotFound("select node", "Kubernetes", "gone"), read_claims=claims
+    )
+    assert ended.outcome == Outcome.DONE
+    assert told == [ClaimsRead("uid", claims, 101.0)]
+
+
 @pytest.mark.parametrize(
     ("now", "node"),
     [(pod(uid="uid", node="x1"), "x1"), (pod(uid="uid"), ""), (pod(uid="another", node="x1"), ""), (None, "")],
