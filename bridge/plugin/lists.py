@@ -155,7 +155,7 @@ def entry(seen: Seen) -> Entry:
         "pod": pod.name,
         "uid": pod.uid,
         "state": state_of(seen),
-        "reason": pod.scheduled.reason if pod.scheduled is not None and not pod.node else "",
+        "reason": pod.scheduled.reason if pod.scheduled is not None and not (pod.node or seen.never_ran) else "",
         "message": why(seen),
         "job": seen.job,
         "gang": seen.gang or None,

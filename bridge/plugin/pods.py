@@ -58,12 +58,19 @@ class Seen:
         return max((run.ended for run in self.runs if run.ended is not None), default=None)
 
     @property
+    def never_ran(self) -> bool:
+        """True if the pod was deleted before it had a node.  Its condition shows a job that was cancelled."""
+        return self.pod.deleting_at is not None and not self.pod.node
+
+    @property
     def job(self) -> int | None:
         """The id of the pod's Slurm job: from the annotation of the bind, else from the condition; None: neither has it."""
         shown = self.pod.annotations.get(names.JOB_ID, "")
         if shown.isdecimal() and len(shown) <= len(str(2**32)):
             return int(shown)
-        return names.shown_job(self.pod.scheduled.message) if self.pod.scheduled is not None else None
+        if self.pod.scheduled is None or self.never_ran:
+            return None
+        return names.shown_job(self.pod.scheduled.message)
 
     @property
     def gang(self) -> str:
@@ -154,6 +161,7 @@ IF_UNSEEN = (
     f"If that lasts: is the bridge running, and does the namespace have the label {names.MANAGED_LABEL}=true? Its admin "
     "knows."
 )
+NEVER_RAN = "It is being deleted, and was never on a node. It is gone when its finalizers are removed."
 GATED = "The pod has scheduling gates. The bridge asks Slurm for nothing before they are removed."
 
 
@@ -175,6 +183,8 @@ def why(seen: Seen) -> str:
         code = f" with exit code {pod.exit_code}" if pod.exit_code is not None else ""
         reason = f" ({pod.end_reason})" if pod.end_reason else ""
         return f"It ended{code}{reason}."
+    if seen.never_ran:
+        return NEVER_RAN
     if not pod.node:
         if pod.gated:
             return GATED

@@ -107,6 +107,20 @@ def squeezed(text: str) -> list[str]:
     return [re.sub(r" {2,}", " | ", line) for line in text.splitlines()]
 
 
+async def test_a_waiting_pod_that_a_finalizer_holds_is_not_said_to_wait_as_its_cancelled_job(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = tenant.waits("train")
+    meta = held["metadata"] | {"finalizers": ["example.com/keeps"], "deletionTimestamp": stamp(CREATED + 9)}
+    tenant.kube.store.put("pods", held | {"metadata": meta})
+    assert await tenant.asked("queue", "-o", "json") == 0
+    [told] = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["job"], told["reason"]) == ("Ending", None, "")
+    assert told["message"] == (
+        "It is being deleted, and was never on a node. It is gone when its finalizers are removed."
+    )
+
+
 # --- queue and history ------------------------------------------------------------------------------------------------
 
 
