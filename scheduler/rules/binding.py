@@ -276,14 +276,19 @@ def _volumes_wait(binding: Binding, found: Mapping[str, Place], this_pass: Pass)
     pending = {pod.uid: pod for pod in binding.unbound if any(claim.waits for claim in world.claims.get(pod.uid, ()))}
     if not pending:
         return None
-    since = job.granted_at if job.granted_at is not None else world.started
-    if not binding.replacing and this_pass.now >= since + this_pass.tuning.claims_s:
+    if not binding.replacing and volumes_are_late(job, this_pass):
         first = next(iter(pending.values()))
         where = found[first.uid].node.name
         why = f"the volumes of {first.full_name} were not made on {where}"
         return release_grant(binding.workload, job, this_pass, why, exclude=where)
     nodes = {uid: world.by_slurm_name[found[uid].node.name] for uid in pending}
     return combine(await_volumes(binding.workload, pod, job, nodes[pod.uid], this_pass) for pod in pending.values())
+
+
+def volumes_are_late(job: Placeholder, this_pass: Pass) -> bool:
+    """True if the job has held its nodes for so long that volumes are not waited for any more (F4)."""
+    since = job.granted_at if job.granted_at is not None else this_pass.world.started
+    return this_pass.now >= since + this_pass.tuning.claims_s
 
 
 # --- a grant that cannot be used ----------------------------------------------------------------------------

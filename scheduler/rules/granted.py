@@ -26,6 +26,7 @@ from scheduler.rules.binding import (
     on_its_way,
     place_and_bind,
     release_grant,
+    volumes_are_late,
 )
 from scheduler.rules.decision import NOTHING, Decision, note, wake
 from scheduler.rules.identity import (
@@ -100,10 +101,19 @@ def _bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     # process is compared with all of its pods, so those of the bound pods are read, too.
     compared = members if job.spec is None else unbound
     unread = [pod for pod in compared if pod.claims or pod.uid not in job.asked_for]
-    if unread and (reads := read_first(workload, unread, this_pass)) is not None:
-        return reads
     replacing = any(pod.uid in nodes for pod in members) and are_replacements(workload, unbound, job)
+    if unread and (reads := read_first(workload, unread, this_pass)) is not None:
+        problem = "" if replacing else _lasting_problem(unbound, job, this_pass)
+        return release_grant(workload, job, this_pass, problem) if problem else reads
     return _use_grant(Binding(workload, job, job.grant, unfinished, members, unbound, nodes, replacing), this_pass)
+
+
+def _lasting_problem(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:
+    """Why a volume claim of these pods cannot be used, if the time for volumes is over (F4); "": their claims are awaited."""
+    if not volumes_are_late(job, this_pass):
+        return ""
+    claims = (claim for pod in unbound for claim in this_pass.world.claims.get(pod.uid, ()))
+    return next((claim.problem for claim in claims if claim.problem), "")
 
 
 def _comes_first(workload: Workload, unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> Decision | None:

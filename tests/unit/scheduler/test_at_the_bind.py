@@ -312,6 +312,31 @@ def test_a_pod_whose_volume_claim_has_a_problem_since_its_job_was_submitted_show
     assert not [each for each in acts if isinstance(each, BindPod)]
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_nodes_are_not_held_without_end_for_a_pod_whose_volume_claim_cannot_be_used(lost: bool) -> None:
+    story, what = Story(), replace(TRAIN, claims=("data",))
+    story.sees(what)
+    [read] = story.acts(ReadClaims, NOW)
+    story.sees(ClaimsRead(what.uid, (Claim("data", True),), NOW))
+    story.ended(read, at=NOW)
+    asked = asks(story, NOW)
+    story.sees(ClaimsRead(what.uid, (Claim("data", False, problem="Claim data is lost."),), NOW))
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    claims_s = CONFIG.tuning.claims_s
+    late = NOW + claims_s
+    story.polls({17: "RUNNING"}, at=late - 1)
+    [read] = story.acts(ReadClaims, late - 1)
+    story.sees(
+        ClaimsRead(what.uid, (Claim("data", not lost, problem="Claim data is lost." if lost else ""),), late - 1)
+    )
+    story.ended(read, at=late - 1)
+    acts = story.decides(late)
+    assert [each.reason for each in acts if isinstance(each, CancelJob)] == (
+        ["released: Claim data is lost."] if lost else []
+    )
+    assert len([each for each in acts if isinstance(each, BindPod)]) == (0 if lost else 1)
+
+
 def test_a_replacement_unlike_all_pods_of_its_gang_shows_that_there_is_no_place_for_it() -> None:
     story = Story()
     launcher, *_ = runs_in_parts(story, kinds(1, 1, 2, 2), "x1", "x2")
