@@ -31,10 +31,13 @@ class LatencyHistory:
                 self._minutes.popitem(last=False)
         self._minutes[minute].setdefault(name, Counter())[_bucket(seconds)] += 1
 
-    def minutes(self) -> Iterator[tuple[int, Mapping[str, Mapping[str, float]]]]:
-        """For each minute its begin, epoch seconds, and by name {"n": count, "p50": seconds, "p90": …, "max": …}."""
+    def minutes(self, now: float) -> Iterator[tuple[int, Mapping[str, Mapping[str, float]]]]:
+        """For each of the last MINUTES in which something was measured its begin, epoch seconds, and the latencies by name:
+        {"n": count, "p50": seconds, "p90": …, "max": …}.
+        """
         for minute, names in tuple(self._minutes.items()):
-            yield minute * 60, {name: _summary(buckets) for name, buckets in names.items()}
+            if minute > now // 60 - MINUTES:
+                yield minute * 60, {name: _summary(buckets) for name, buckets in names.items()}
 
 
 def _bucket(seconds: float) -> int:

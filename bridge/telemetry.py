@@ -27,6 +27,7 @@ from bridge.stopping import TELEMETRY_S
 from bridge.tracing.export import SpanExport, exporter_of_environment
 from bridge.tracing.finished import nanoseconds
 from bridge.tracing.recorder import Recorder
+from bridge.tracing.times import clocks_of, running_at
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
@@ -39,6 +40,7 @@ from scheduler.events import (
     OutageEnded,
     PodDeleted,
     PodSeen,
+    PodsListed,
     Scope,
     Side,
 )
@@ -104,6 +106,14 @@ class RecentSpans:
         return tuple(self._spans.get(key, ()))
 
 
+class _Meters(MeterProvider):
+    """Metrics that OTEL_SDK_DISABLED does not switch off: it is about traces here, and alerts need the metrics."""
+
+    def __init__(self, *readers: Any, **how: Any) -> None:
+        super().__init__(*readers, **how)
+        self._disabled = False  # the SDK has no other way; a test checks that this way works
+
+
 class Telemetry:
     """The observer of the loop (loop.Observer), and the hooks of both clients.
 
@@ -124,7 +134,7 @@ class Telemetry:
         self._registry = CollectorRegistry()
         # A registry of its own, so that the metrics of two bridges in one process do not mix.
         reader = PrometheusMetricReader(registry=self._registry)
-        self._meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        self._meters = _Meters([reader], resource=resource, shutdown_on_exit=False)
         self._meter = self._meters.get_meter("slurm-bridge")
         self._make_instruments(self._meter)
         self._latency = Latency(self._registry, SECONDS)
@@ -139,6 +149,11 @@ class Telemetry:
         self._recorder = Recorder(self._export, clock, self._first_seen) if self._export.on else None
         self.outages: dict[str, str] = {}
         self.rejected: Counter[str] = Counter()  # answers rejected before they reach the core, by reason
+        self._world: World | None = None  # of the last pass
+        self._forget_logged()
+
+    def _forget_logged(self) -> None:
+        """Forget what the log said of the World: a replica that leads again has a new World, which knows nothing of that."""
         # By reason: how many rejected observations the log has mentioned, and when it did last.
         self._logged: dict[Anomaly, tuple[int, float]] = {}
         self._held_back = False
@@ -269,10 +284,13 @@ class Telemetry:
         if self._recorder is not None:
             self._recorder.on_observed(event, world)
         if isinstance(event, PodSeen):
-            if event.scope is Scope.OURS and not event.pod.node and event.pod.uid not in self._first_seen:
-                _remember(self._first_seen, event.pod.uid, self._clock())
-            elif self._starting and event.pod.phase is not PodPhase.PENDING:
-                self._started(event.pod)
+            if event.scope is Scope.OURS:
+                self._pod_seen(event.pod, world)
+        elif isinstance(event, PodsListed):
+            # The pods of the first list may have been seen long ago, by the process that led before.
+            if event.scope is Scope.OURS and Scope.OURS in world.listed:
+                for pod in event.pods:
+                    self._pod_seen(pod, world, is_late=True)
         elif isinstance(event, PodDeleted):
             self._starting.pop(event.pod.uid, None)
             first_seen = self._first_seen.pop(event.pod.uid, None)
@@ -289,10 +307,25 @@ class Telemetry:
                 "their nodes to them again"
             )
 
+    def _pod_seen(self, pod: Pod, world: World, *, is_late: bool = False) -> None:
+        """Note when a new pod is first seen, and when a bound pod starts.
+
+        world     as it was before
+        is_late   the pod may have changed long ago, while the watch was interrupted
+        """
+        if not pod.node:
+            if pod.uid not in self._first_seen and pod.uid not in world.key_of_pod:
+                _remember(self._first_seen, pod.uid, self._clock())
+        elif self._starting and pod.phase is not PodPhase.PENDING:
+            self._started(pod, world, is_late=is_late or pod.finished)
+
     def on_passed(self, world: World, took_s: float, lag_s: float) -> None:
         """Record how long the pass took; log what the scheduler rejects or holds back, and when it ceases to."""
         self._passes.observe(took_s)
         self._lag.observe(lag_s)
+        if world is not self._world:
+            self._world = world
+            self._forget_logged()
         self._log_rejected(world)
         if bool(beside := another_bridge(world, self._clock())) != self._beside_another:
             self._beside_another = not self._beside_another
@@ -377,14 +410,19 @@ class Telemetry:
             ):
                 self._add_step(bind.key, name, start, end)
 
-    def _started(self, pod: Pod) -> None:
-        """Record that the containers of a bound pod started.  A pod whose end is seen first has started, too."""
+    def _started(self, pod: Pod, world: World, *, is_late: bool) -> None:
+        """Record that the containers of a bound pod started, unless it failed and kubelet shows no start.
+
+        is_late   the start is not news: the time counts that kubelet shows, if it shows one
+        """
         starting = self._starting.pop(pod.uid, None)
-        if starting is None:
+        if starting is None or (pod.phase is PodPhase.FAILED and pod.times.running is None):
             return
         now = self._clock()
-        self._latency.note_running(now - starting.at, starting.labels, starting.outcome, starting.trace_id)
-        self._add_step(starting.key, "started", starting.at, now)
+        shown = running_at(pod, clocks_of(world)) if is_late else None
+        at = min(now, max(starting.at, shown)) if shown is not None else now
+        self._latency.note_running(at - starting.at, starting.labels, starting.outcome, starting.trace_id)
+        self._add_step(starting.key, "started", starting.at, at)
 
     def _trace_id(self, pod: Pod, key: str, world: World) -> str:
         """The id of the workload's trace, for exemplars."""

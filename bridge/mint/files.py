@@ -57,16 +57,31 @@ class Mint:
         """Write the tokens that are missing or at half of their life; remove the tokens of users not named any more.
 
         now   epoch seconds
-        Returns the number of written tokens.  Raises ConfigError; tokens that were written before the error stay.
+        Returns the number of written tokens.  Raises ConfigError for the key, or for the first user whose file cannot be
+        written or removed, after the files of all other users.
         """
         due = [user for user in users if not self._is_fresh(user, now)]
-        key = key_of(self._key_file) if due else b""
+        gone = sorted(self._issued.keys() - set(users))
+        troubles = []
+        try:
+            key = key_of(self._key_file) if due else b""
+        except ConfigError as error:
+            troubles.append(error)
+            due = []
         for user in due:
-            self._write(user, minted(key, user, int(now), self._lifetime_s))
-            self._issued[user] = int(now)
-        for user in self._issued.keys() - set(users):
-            self._remove(user)
-            del self._issued[user]
+            try:
+                self._write(user, minted(key, user, int(now), self._lifetime_s))
+                self._issued[user] = int(now)
+            except ConfigError as error:
+                troubles.append(error)
+        for user in gone:
+            try:
+                self._remove(user)
+                del self._issued[user]
+            except ConfigError as error:
+                troubles.append(error)
+        if troubles:
+            raise troubles[0]
         return len(due)
 
     def _is_fresh(self, user: str, now: float) -> bool:

@@ -19,7 +19,7 @@ from scheduler.policy import templates
 
 # Most bytes of a user name.  A file name has at most 255, and the name of a file that is being written is a little longer.
 LONGEST = 240
-MOST_USERS = 10_000
+MOST_USERS = 10_000  # of one file
 MOST_BYTES = 1 << 20
 
 
@@ -55,8 +55,6 @@ class Users:
         found = dict.fromkeys(self._named)
         for source in self._sources:
             found |= dict.fromkeys(source.users())
-        if len(found) > MOST_USERS:
-            raise ConfigError(f"there are {len(found):,} users to mint tokens for; at most {MOST_USERS:,} can be.")
         return tuple(found)
 
 
@@ -92,7 +90,9 @@ class _Source:
         if self._seen == self._stamp:
             self.trouble = ""
         elif self._stamp is None or self._seen == before:
-            found = tuple(self._read(self._path, self._slurm_user))
+            found = tuple(dict.fromkeys(self._read(self._path, self._slurm_user)))
+            if len(found) > MOST_USERS:
+                raise ConfigError(f"{self._path}: names {len(found):,} users; at most {MOST_USERS:,} can be.")
             if self._stamped() == self._seen:
                 self._users, self._stamp, self.trouble = found, self._seen, ""
 

@@ -501,7 +501,7 @@ function drawLatency() {
   const newest = minutes.at(-1);
   write($("latency-says"), `created → bound, ${minutes.length} min`);
   const granted = known.latency[newest[0]]?.granted;
-  const legend = `last minute: ${count(newest[1].n)} pods, half within ${span(newest[1].p50)}, nine tenths within ${span(newest[1].p90)}, all within ${span(newest[1].max)}`;
+  const legend = `at ${timeOf(newest[0]).slice(0, 5)}: ${count(newest[1].n)} pods, half within ${span(newest[1].p50)}, nine tenths within ${span(newest[1].p90)}, all within ${span(newest[1].max)}`;
   write($("latency-legend"), granted ? `${legend}; granted → bound ${span(granted.p50)}` : legend);
 }
 

@@ -78,6 +78,8 @@ def _pods(world: World, total: Counter[str]) -> Iterator[Entry]:
                 continue
             total[world.phase_of[key].value] += len(workload.pods)
             for uid, pod in islice(tuple(workload.pods.items()), max(left, 0)):
+                if world.workloads.get(key) is not workload:  # forgotten since the row before
+                    break
                 yield "pods", uid, partial(_row, world, workload, pod)
             left -= len(workload.pods)
             if left <= 0:

@@ -13,12 +13,12 @@ from scheduler.state.world import World
 def entries_of_bridge(world: World, telemetry: Telemetry, now: float) -> Iterator[Entry]:
     """All entries of the page, without the details of single workloads."""
     yield from entries(world, now)
-    yield from latencies(telemetry)
+    yield from latencies(telemetry, now)
 
 
-def latencies(telemetry: Telemetry) -> Iterator[Entry]:
-    """The entries of the latencies of binds, one for each minute."""
-    for minute, latency in telemetry.latencies.minutes():
+def latencies(telemetry: Telemetry, now: float) -> Iterator[Entry]:
+    """The entries of the latencies of binds, one for each minute of the last hour that had binds."""
+    for minute, latency in telemetry.latencies.minutes(now):
         yield entry("latency", str(minute), latency)
 
 

@@ -115,6 +115,29 @@ def test_a_link_in_the_place_of_a_new_file_is_not_followed(key: Path, out: Path,
     assert ends(out) == {"alice": NOW + 900}
 
 
+def test_a_file_that_cannot_be_written_lets_the_tokens_of_no_other_user_expire(key: Path, out: Path) -> None:
+    mint = Mint(str(out), str(key), 900)
+    (out / "bob").mkdir()
+    for later in (0, 450, 900):
+        with pytest.raises(ConfigError, match=r"token file .*/bob: "):
+            mint.renew(["alice", "bob", "carol"], NOW + later)
+    (out / "bob").rmdir()
+    assert ends(out) == {"alice": NOW + 1800, "carol": NOW + 1800}
+
+
+def test_a_file_that_cannot_be_removed_or_a_key_that_is_gone_keeps_the_token_of_no_user_who_left(
+    key: Path, out: Path
+) -> None:
+    mint = Mint(str(out), str(key), 900)
+    mint.renew(["alice", "bob", "carol"], NOW)
+    (out / "bob").unlink()
+    (out / "bob").mkdir()
+    key.unlink()
+    with pytest.raises(ConfigError, match="key file"):
+        mint.renew(["dora"], NOW + 1)
+    assert [path.name for path in out.iterdir()] == ["bob"]
+
+
 def test_a_folder_that_is_not_there_is_reported(key: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"token file .*/none/alice: No such file or directory\. Name a folder"):
         Mint(str(tmp_path / "none"), str(key), 900).renew(("alice",), NOW)
@@ -164,7 +187,11 @@ def test_no_token_is_removed_while_the_users_file_is_being_written(tmp_path: Pat
     assert users.now() == ("alice", "bob", "carolina", "dora")
 
 
-@pytest.mark.parametrize("text", ["root\n", "\xff", None])
+@pytest.mark.parametrize(
+    "text",
+    ["root\n", "\xff", "".join(f"u{each}\n" for each in range(10_001)), None],
+    ids=["root", "no text", "too many", "gone"],
+)
 def test_a_users_file_that_cannot_be_used_any_more_lets_the_tokens_of_nobody_expire(
     key: Path, out: Path, tmp_path: Path, text: str | None
 ) -> None:

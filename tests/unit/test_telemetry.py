@@ -11,9 +11,9 @@ from bridge.labels import BoundedLabels
 from bridge.telemetry import Telemetry
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, SubmitJob
-from scheduler.events import ActionEnded, OutageBegan, OutageEnded, PodDeleted, PodSeen, Scope, Side
+from scheduler.events import ActionEnded, OutageBegan, OutageEnded, PodDeleted, PodSeen, PodsListed, Scope, Side
 from scheduler.model.anomaly import Anomaly
-from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.kubernetes import Pod, PodPhase, PodTimes
 from scheduler.model.refusal import Refusal
 from scheduler.state.anomalies import reject
 from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, pod
@@ -132,6 +132,53 @@ def test_a_pod_that_was_deleted_before_its_bind_is_distinguished() -> None:
     assert find(values, "slurm_bridge_create_to_deletion_seconds_sum") == 30
 
 
+def bound(now: list[float]) -> tuple[Telemetry, Story]:
+    """A pod that was bound at NOW."""
+    telemetry, story = Telemetry(clock=lambda: now[0]), Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    ends(telemetry, story, asked, NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    ends(telemetry, story, bind, NOW)
+    return telemetry, story
+
+
+def test_a_pod_that_started_while_the_watch_was_interrupted_took_as_long_as_kubelet_shows() -> None:
+    """The list that follows was not looked at, so its end, hours later, counted as its start."""
+    now = [NOW]
+    telemetry, story = bound(now)
+    running = story.bound(TRAIN, 17, phase=PodPhase.RUNNING, times=PodTimes(running=NOW + 2))
+    now[0] = NOW + 600
+    telemetry.on_observed(PodsListed(Scope.OURS, (running,), now[0]), story.world)
+    now[0] = NOW + 7200
+    ended = replace(running, phase=PodPhase.SUCCEEDED)
+    telemetry.on_observed(PodSeen(Scope.OURS, ended), story.world)
+    assert find(scraped(telemetry), "slurm_bridge_bind_to_running_seconds_count", 'outcome="immediate"') == 1
+    assert find(scraped(telemetry), "slurm_bridge_bind_to_running_seconds_sum", 'outcome="immediate"') == 3
+
+
+def test_a_pod_that_failed_before_it_ran_is_not_measured_as_a_start() -> None:
+    telemetry, story = bound([NOW + 1])
+    telemetry.on_observed(PodSeen(Scope.OURS, story.bound(TRAIN, 17, phase=PodPhase.FAILED)), story.world)
+    assert find(scraped(telemetry), "slurm_bridge_bind_to_running_seconds_count", 'outcome="immediate"') == 0
+
+
+def test_a_replica_that_leads_again_logs_no_end_of_what_its_former_world_had(caplog: pytest.LogCaptureFixture) -> None:
+    """It said that no job is missing any more, before it had asked Slurm."""
+    former, telemetry = Story(), Telemetry()
+    for number in range(11):
+        former.runs(pod(f"p{number}"), 100 + number, at=START + 20)
+    former.polls({100 + number: "RUNNING" for number in range(11)}, at=START + 21)
+    former.polls({}, at=START + 25)
+    telemetry.on_passed(former.world, 0.01, 0.0)
+    caplog.clear()
+    world = Story().world
+    telemetry.on_passed(world, 0.01, 0.0)
+    reject(world, Anomaly.MASS_ABSENCE)
+    telemetry.on_passed(world, 0.01, 0.0)
+    assert [record.getMessage() for record in caplog.records] == ["observation rejected: mass absence"]
+
+
 def test_an_exemplar_names_the_trace_and_only_openmetrics_has_it() -> None:
     telemetry = Telemetry()
     lives(telemetry, TRAIN)
@@ -159,6 +206,20 @@ def test_a_pass_that_begins_late_shows_as_lag() -> None:
     telemetry.on_passed(Story().world, 0.01, 0.3)
     assert find(scraped(telemetry), "slurm_bridge_loop_lag_seconds_sum") == 0.3
     assert find(scraped(telemetry), "process_resident_memory_bytes") > 1e6
+
+
+def test_a_variable_that_switches_traces_off_leaves_the_metrics_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With OTEL_SDK_DISABLED the SDK left out all gauges and most counters, so no alert about an outage could fire."""
+
+    def names_of() -> set[str]:
+        telemetry = Telemetry()
+        telemetry.gauge("slurm_bridge_leader", "help", lambda: [(1.0, {})])
+        lives(telemetry, TRAIN)
+        return {key.partition("{")[0] for key in scraped(telemetry)}
+
+    before = names_of()
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    assert {"slurm_bridge_leader", "slurm_bridge_actions_total"} <= before == names_of()
 
 
 def test_metrics_carry_no_ids() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.page import snapshot as page_snapshot
-from bridge.page.snapshot import detail, snapshot, waterfall
+from bridge.page.snapshot import detail, entries, snapshot, waterfall
 from bridge.telemetry import Span
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, ReadJob
@@ -125,6 +125,20 @@ def test_a_gang_that_gathers_says_how_many_are_here_and_only_a_gated_pod_is_gate
     assert {row["phase"] for row in shown.values()} == {"gathering"}
     assert [shown[name]["word"] for name in ("w-0", "w-1", "w-2")] == ["Gathering", "Gathering", "Gated"]
     assert shown["w-0"]["why"] == shown["w-1"]["why"] == "2 of 3 pods of gang ring are here in namespace hpc."
+
+
+def test_a_gang_that_goes_while_its_rows_are_made_is_no_error() -> None:
+    """A look pauses between two rows, and the alert about errors of slurm-bridge itself fired."""
+    story = Story()
+    members = ring(3)
+    story.sees(*members)
+    rows = (found for found in entries(story.world, NOW) if found is not None and found[0] == "pods")
+    assert next(rows)[2]()["name"] == "w-0"
+    for member in members:
+        story.loses(member, NOW + 1)
+    story.plan(NOW + 2)
+    assert key_of(members[0]) not in story.world.workloads
+    assert [make()["name"] for _, _, make in rows] == []
 
 
 def test_every_pod_of_a_gang_is_counted() -> None:

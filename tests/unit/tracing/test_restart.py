@@ -299,3 +299,20 @@ def test_a_reason_is_in_the_trace_though_the_job_starts_before_the_next_poll() -
     second.stops(T + 160)
     [reason] = backend.below(backend.one("queue"))
     assert (reason.name, reason.start - T, reason.end - T) == ("Licenses", 30, 63)
+
+
+def test_a_change_of_a_waiting_pod_after_a_restart_is_not_its_creation() -> None:
+    """Each new reason is a change of the pod; a pod that a list showed counted as first seen at its first change."""
+    backend = Backend()
+    first = after_submission(backend)
+    waits(first, T + 2, "Resources")
+    first.stops(T + 50)
+    second = Traced(backend, started=T + 60, pods=[shows("Resources", T + 2)])
+    is_known_again(second, TRAIN, T + 61, "PENDING", reason="Resources")
+    second.now = T + 100
+    second.sees(shows("Priority", T + 100))
+    is_granted_and_bound(second, T + 150)
+    ends(second, runs(second, T + 202), T + 300)
+    second.stops(T + 400)
+    whole(backend)
+    assert (backend.one("create").took, backend.one("submit").end - T, backend.one("queue").end - T) == (0, 1, 150)
