@@ -62,8 +62,9 @@ def to_pod(wire: WirePod) -> model.Pod:
     """The pod; model.Pod explains each field."""
     meta, spec, status = wire.metadata, wire.spec, wire.status
     refused = list(_refused_fields(spec))
-    containers = _containers(spec.containers, refused)
-    init_containers = _containers(spec.init_containers, refused)
+    given = _given(spec, status)
+    containers = _containers(spec.containers, given, refused)
+    init_containers = _containers(spec.init_containers, given, refused)
     exit_code, end_reason = _end(spec, status)
     scheduled, bound_at, job_condition, disrupted = _conditions(status.conditions)
     own_deadline, handed_deadline = _deadlines(meta, spec)
@@ -116,7 +117,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         version=meta.resource_version,
         times=times_of(status),
     )
-    return pod if _is_plain(spec) else cut(pod)
+    return pod if _is_plain(spec) and not given else cut(pod)
 
 
 def _grace_s(meta: PodMeta, spec: PodSpec) -> int:
@@ -175,10 +176,30 @@ _Items = tuple[tuple[str, str], ...]
 _Asked = tuple[str, bool, _Items, _Items]
 
 
-def _containers(wires: list[Container] | None, refused: list[str]) -> tuple[model.Container, ...]:
+def _given(spec: PodSpec, status: PodStatus) -> Mapping[str, Resources]:
+    """By container: what kubelet gives it, if kubelet refused a resize of the pod for good; {}: kubelet refused none.
+
+    The spec of such a pod asks for more than its node has.  kube-scheduler and kubelet count what the pod keeps.
+    """
+    if not spec.node_name or not any(
+        c.type == "PodResizePending" and c.reason == "Infeasible" for c in status.conditions or ()
+    ):
+        return {}
+    return {
+        container.name: Resources(
+            container.allocated_resources or container.resources.requests, container.resources.limits
+        )
+        for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+        if container.resources is not None
+    }
+
+
+def _containers(
+    wires: list[Container] | None, given: Mapping[str, Resources], refused: list[str]
+) -> tuple[model.Container, ...]:
     if not wires:
         return ()
-    asked = tuple(map(_asked_by, wires))
+    asked = tuple([_asked_by(wire, given.get(wire.name)) for wire in wires])
     made, problems = _known_containers.get(asked) or _known_containers.keep(
         asked, _read_containers(asked), _weight(asked)
     )
@@ -191,11 +212,14 @@ def _weight(texts: object) -> int:
     return 64 + (len(texts) if isinstance(texts, str) else sum(map(_weight, texts)) if isinstance(texts, tuple) else 0)
 
 
-def _asked_by(wire: Container) -> _Asked:
+def _asked_by(wire: Container, given: Resources | None) -> _Asked:
+    """given: see `_given`; it counts for the resources that it has"""
     asked = wire.resources
-    requests = tuple(asked.requests.items()) if asked and asked.requests else ()
-    limits = tuple(asked.limits.items()) if asked and asked.limits else ()
-    return wire.name, wire.restart_policy == "Always", requests, limits
+    requests = asked.requests or {} if asked else {}
+    limits = asked.limits or {} if asked else {}
+    if given is not None:
+        requests, limits = requests | (given.requests or {}), limits | (given.limits or {})
+    return wire.name, wire.restart_policy == "Always", tuple(requests.items()), tuple(limits.items())
 
 
 def _read_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container, ...], tuple[str, ...]]:

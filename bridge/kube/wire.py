@@ -249,6 +249,8 @@ class ContainerStatus(Wire):
     """`status.containerStatuses[]`.  container_id: "" until the container is created."""
 
     name: str
+    allocated_resources: Texts | None = None
+    resources: Resources | None = None
     image: str | None = None
     container_id: str = msgspec.field(default="", name="containerID")
     state: ContainerState | None = None

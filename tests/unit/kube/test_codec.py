@@ -92,6 +92,47 @@ def test_a_deadline_is_of_the_bridge_if_its_field_manager_wrote_it(
     assert (pod.active_deadline_s, pod.set_deadline_s) == deadlines
 
 
+PENDING = {
+    "type": "PodResizePending",
+    "status": "True",
+    "reason": "Infeasible",
+    "message": "Node didn't have enough capacity",
+}
+
+
+@pytest.mark.parametrize(
+    ("resize", "node", "counts"),
+    [
+        (PENDING, "x1", (1000, 2000, 500)),
+        (PENDING | {"reason": "Deferred"}, "x1", (64000, 64000, 32000)),
+        ({"type": "Ready", "status": "True"}, "x1", (64000, 64000, 32000)),
+        (PENDING, "", (64000, 64000, 32000)),
+    ],
+    ids=["refused for good", "waits for room", "done", "no node"],
+)
+def test_a_pod_whose_resize_kubelet_refused_for_good_counts_with_what_it_has(
+    resize: dict[str, str], node: str, counts: tuple[int, int, int]
+) -> None:
+    """As for kube-scheduler and kubelet.  The whole node seemed to be in use, for as long as the pod ran."""
+    asks = {"requests": {"cpu": "64", "nvidia.com/gpu": "1"}, "limits": {"cpu": "64"}}
+    pod = read(
+        status={
+            "conditions": [resize],
+            "containerStatuses": [
+                {"name": "main", "allocatedResources": {"cpu": "1"}, "resources": {"limits": {"cpu": "2"}}},
+                {"name": "new"},
+            ],
+            "initContainerStatuses": [{"name": "proxy", "resources": {"requests": {"cpu": "500m"}}}],
+        },
+        nodeName=node,
+        containers=[{"name": "main", "resources": asks}, {"name": "new", "resources": {"requests": {"cpu": "3"}}}],
+        initContainers=[{"name": "proxy", "restartPolicy": "Always", "resources": {"requests": {"cpu": "32"}}}],
+    )
+    (main, new), [proxy] = pod.containers, pod.init_containers
+    assert (main.requests["cpu"], main.limits["cpu"], proxy.requests["cpu"]) == counts
+    assert (main.requests["nvidia.com/gpu"], new.requests) == (1, {"cpu": 3000})
+
+
 PULLS = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no\nsuch image"}}}
 TURN = {"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}
 BOUND = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T05:00:00Z"}
