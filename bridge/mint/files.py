@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bridge.errors import ConfigError
@@ -62,24 +62,18 @@ class Mint:
         """
         due = [user for user in users if not self._is_fresh(user, now)]
         gone = sorted(self._issued.keys() - set(users))
-        troubles = []
-        try:
-            key = key_of(self._key_file) if due else b""
-        except ConfigError as error:
-            troubles.append(error)
-            due = []
-        for user in due:
-            try:
-                self._write(user, minted(key, user, int(now), self._lifetime_s))
-                self._issued[user] = int(now)
-            except ConfigError as error:
-                troubles.append(error)
+        troubles: list[ConfigError] = []
+        if due:
+            with _noted(troubles):
+                key = key_of(self._key_file)
+                for user in due:
+                    with _noted(troubles):
+                        self._write(user, minted(key, user, int(now), self._lifetime_s))
+                        self._issued[user] = int(now)
         for user in gone:
-            try:
+            with _noted(troubles):
                 self._remove(user)
                 del self._issued[user]
-            except ConfigError as error:
-                troubles.append(error)
         if troubles:
             raise troubles[0]
         return len(due)
@@ -115,3 +109,12 @@ class Mint:
         return ConfigError(
             f"token file {self._folder / user}: {error.strerror}.", "Name a folder that this user may write with --out."
         )
+
+
+@contextlib.contextmanager
+def _noted(troubles: list[ConfigError]) -> Iterator[None]:
+    """What goes wrong within this block is added to `troubles`, and stops nothing else."""
+    try:
+        yield
+    except ConfigError as error:
+        troubles.append(error)

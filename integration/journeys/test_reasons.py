@@ -104,7 +104,7 @@ class Waits:
             longest_s = max(longest_s, time.monotonic() - began)
             if is_shown:
                 return (time.monotonic() - since if since else 0.0), longest_s + LOOK_S
-            time.sleep(LOOK_S)
+            time.sleep(LOOK_S)  # between two looks
         raise AssertionError(f"Slurm {'showed' if since else 'did not show'} {reason}; {self.kube.said(where, name)}")
 
 

@@ -190,9 +190,8 @@ def _site(spec: JobSpec, pods: Sequence[Pod], known: dict[tuple[str, str], list[
         kinds = known[asked] = _usable_kinds(spec, this_pass)
     this_pass.effort += len(kinds)
     offered = {kind.node.name: _offered(kind.node, world) for kind in kinds}
-    if all(
-        pod.uid in world.node_of for pod in pods
-    ):  # they may stay where they are, whatever their nodes offer now (S7)
+    # Pods that run may stay where they are, whatever their nodes offer now (S7).
+    if all(pod.uid in world.node_of for pod in pods):
         together = max(Counter(world.node_of[pod.uid] for pod in pods).values())
         most = most_pods_on(offered, pods, unlimited=world.counted_by_slurm)
         most = {name: replace(limit, pods=max(limit.pods, together)) for name, limit in most.items()}

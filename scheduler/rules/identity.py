@@ -37,7 +37,7 @@ def find_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
     if (search := workload.job_search) is None:
         return None
     first = search_for_job(workload, search, this_pass)
-    return first and first + _show_search(workload, search, first.why, this_pass)
+    return None if first is None else first + _show_search(workload, search, first.why, this_pass)
 
 
 def _show_search(workload: Workload, search: JobSearch, why: str, this_pass: Pass) -> Decision:

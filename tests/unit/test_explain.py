@@ -22,7 +22,6 @@ from bridge.cli.explain_text import Answer, as_json, as_text
 from bridge.errors import ConfigError
 from bridge.guard import Guard
 from bridge.health import Health
-from bridge.http_access import sign
 from bridge.kube.admin_reads import PodEvent
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.slurm import rest
@@ -32,6 +31,7 @@ from scheduler import names
 from scheduler.explain import Explanation
 from tests.builders import START, Story, pod
 from tests.unit.doctor.clusters import POLICY, Both, kubeconfig
+from tests.web_server import serving
 
 Options = Mapping[str, str | None]
 WIDE = 400  # columns: no sentence is wrapped
@@ -254,17 +254,8 @@ async def address_that_answers(said: str, status: int, *, own: bool = True) -> A
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=said, status=status)
 
-    app = web.Application()
-    app.router.add_get("/explain", answer)
-    if own:
-        app.on_response_prepare.append(sign)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with serving(answer, "/explain", own=own) as url:
+        yield url
 
 
 async def told_beside(both: Both, said: str, status: int, *, own: bool = True) -> str:

@@ -41,6 +41,7 @@ from scheduler.state.pod_records import BoundByOther
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from tests.builders import CONFIG, START, Story, pod
+from tests.web_server import serving
 
 
 class Tokens:
@@ -359,17 +360,9 @@ async def test_a_confirmation_that_another_program_took_is_not_said_to_be_taken(
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status, text="welcome")
 
-    app = web.Application()
-    app.router.add_post("/release", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with serving(answer, "/release") as url:
         with pytest.raises(ConfigError) as said:
             await ask(url)
-    finally:
-        await runner.cleanup()
     assert str(said.value) == (
         f"the server at {url} is not a slurm-bridge of this version: it answers with HTTP {status}. Run this command on "
         "the bridge's machine, or name its address: --bridge URL."

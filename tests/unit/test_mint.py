@@ -286,7 +286,7 @@ def _until(seen) -> None:  # type: ignore[no-untyped-def]
     deadline = time.monotonic() + PATIENCE_S
     while not seen():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ import yaml
 from aiohttp import web
 
 from bridge.cli.doctor.findings import Finding, Level, exit_code
-from bridge.http_access import sign
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.slurm.jobs import SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from scheduler import names
 from tests.unit.doctor.clusters import POLICY, Both, kubeconfig, said, troubles
+from tests.web_server import serving
 
 
 @pytest.fixture
@@ -512,37 +512,21 @@ async def _with_a_server(both: Both, status: int, text: str, *, own: bool = True
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status, text=text)
 
-    app = web.Application()
-    app.router.add_get("/readyz", answer)
-    if own:
-        app.on_response_prepare.append(sign)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        both.settings["http"] = f"127.0.0.1:{runner.addresses[0][1]}"
+    async with serving(answer, "/readyz", own=own) as url:
+        both.settings["http"] = url.removeprefix("http://")
         return await both.findings()
-    finally:
-        await runner.cleanup()
 
 
 async def test_a_token_of_another_kubernetes_is_reported_and_not_mistaken_for_a_server_that_is_away(both: Both) -> None:
     async def refuse(_: web.Request) -> web.Response:
         return web.json_response({"kind": "Status", "message": "Unauthorized"}, status=401)
 
-    app = web.Application()
-    app.router.add_get("/version", refuse)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        access = kubeconfig(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    async with serving(refuse, "/version") as url:
+        access = kubeconfig(url)
         access["users"][0]["user"] = {"token": "not-of-this"}
         file = both.folder / "other"
         file.write_text(yaml.safe_dump(access))
         found = await both.findings(kubeconfig=str(file))
-    finally:
-        await runner.cleanup()
     [server] = [each for each in found if each.check == "API server"]
     assert server.sentence.casefold() == (
         f'kubeconfig {file}, context "it": the api server does not accept its token. renew it, or name one of this cluster '

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from bridge.plugin.trace import waterfall
 from tests.patience import PATIENCE_S
 from tests.raw_server import server
 from tests.unit.kube.fakes import FakeTransport, no, pod, reply
+from tests.web_server import serving
 
 OURS = Selection("slurm-bridge", "hpc")
 TOO_LONG = TooLong("get", "Kubernetes", "the answer is longer than 16 MiB", 200)
@@ -37,20 +37,6 @@ ENDED = {"exitCode": 1, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026
 
 def page(*pods: Any, token: str = "") -> Reply:
     return reply({"metadata": {"resourceVersion": "7", "continue": token}, "items": list(pods)})
-
-
-@asynccontextmanager
-async def serving(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
-    """A server that answers each request so."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 def seen(**fields: Any) -> Seen:

@@ -298,8 +298,9 @@ def test_the_owner_of_a_replacement_is_read_before_its_bind_and_a_failed_read_is
     assert [type(each) for each in story.decides(at)] == [BindPod]
 
 
-def test_a_pod_whose_volume_claim_has_a_problem_since_its_job_was_submitted_shows_that_and_is_not_bound() -> None:
-    story, what = Story(), replace(TRAIN, claims=("data",))
+def granted_for_a_lost_claim(what: Pod) -> Story:
+    """The pod's claim was lost after its job was submitted, and Slurm grants the nodes at NOW."""
+    story = Story()
     story.sees(what)
     [read] = story.acts(ReadClaims, NOW)
     story.sees(ClaimsRead(what.uid, (Claim("data", True),), NOW))
@@ -307,6 +308,11 @@ def test_a_pod_whose_volume_claim_has_a_problem_since_its_job_was_submitted_show
     asked = asks(story, NOW)
     story.sees(ClaimsRead(what.uid, (Claim("data", False, problem="Claim data is lost."),), NOW))
     story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    return story
+
+
+def test_a_pod_whose_volume_claim_has_a_problem_since_its_job_was_submitted_shows_that_and_is_not_bound() -> None:
+    story = granted_for_a_lost_claim(replace(TRAIN, claims=("data",)))
     acts = story.decides(NOW)
     assert [each.message for each in acts if isinstance(each, SetPodCondition)] == ["Claim data is lost."]
     assert not [each for each in acts if isinstance(each, BindPod)]
@@ -314,16 +320,9 @@ def test_a_pod_whose_volume_claim_has_a_problem_since_its_job_was_submitted_show
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_nodes_are_not_held_without_end_for_a_pod_whose_volume_claim_cannot_be_used(lost: bool) -> None:
-    story, what = Story(), replace(TRAIN, claims=("data",))
-    story.sees(what)
-    [read] = story.acts(ReadClaims, NOW)
-    story.sees(ClaimsRead(what.uid, (Claim("data", True),), NOW))
-    story.ended(read, at=NOW)
-    asked = asks(story, NOW)
-    story.sees(ClaimsRead(what.uid, (Claim("data", False, problem="Claim data is lost."),), NOW))
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    claims_s = CONFIG.tuning.claims_s
-    late = NOW + claims_s
+    what = replace(TRAIN, claims=("data",))
+    story = granted_for_a_lost_claim(what)
+    late = NOW + CONFIG.tuning.claims_s
     story.polls({17: "RUNNING"}, at=late - 1)
     [read] = story.acts(ReadClaims, late - 1)
     story.sees(
