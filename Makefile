@@ -1,6 +1,7 @@
 # The two main targets: `make demo` shows the bridge at work, `make test` runs all tests.  Both set up everything that they need.
-PYTHON ?= python3
 VENV   := .venv
+# The Python that made the environment: another one would mix its version into it.
+PYTHON ?= $(or $(shell $(VENV)/bin/python -c 'import sys; print(sys._base_executable)' 2>/dev/null),python3)
 BIN    := $(VENV)/bin
 RIG    := integration/rig
 RIG_NAME ?= rig1
