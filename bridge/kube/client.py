@@ -64,6 +64,7 @@ NAMESPACE_OF_NODES = "default"  # where Kubernetes wants events about objects wi
 EVENT_MESSAGE_MOST = 1024  # the longest message that the API accepts
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+ONE_POD = "ReadWriteOncePod"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 # The controllers that are read (W2): API group and kind to version and plural.
 OWNERS = {
@@ -483,7 +484,8 @@ class KubeClient:
         except NotFound:
             return Claim(name, False, problem=f"volume {volume} of claim {name} does not exist")
         affinity = codec.VOLUMES.one(reply.body).spec.node_affinity
-        return Claim(name, True, node_terms(affinity.required) if affinity else None)
+        nodes = node_terms(affinity.required) if affinity else None
+        return Claim(name, True, nodes, one_pod=ONE_POD in (claim.spec.access_modes or ()))
 
     async def _unbound(self, name: str, claim: WireClaim) -> Claim:
         """A claim without a volume: it `waits` until a node is selected for its pod (F4), or it has a `problem`."""
@@ -506,7 +508,8 @@ class KubeClient:
             )
             return Claim(name, False, problem=problem)
         selected = (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
-        return Claim(name, False, topology_terms(found.allowed_topologies), waits=True, selected=selected)
+        nodes, one_pod = topology_terms(found.allowed_topologies), ONE_POD in (claim.spec.access_modes or ())
+        return Claim(name, False, nodes, waits=True, selected=selected, one_pod=one_pod)
 
     async def select_node(self, namespace: str, claim: str, node: str) -> None:
         """Write the selected node on a claim that waits for its first consumer, so that its volume is made on that node."""

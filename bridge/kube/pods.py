@@ -316,7 +316,9 @@ def _pod_terms(meta: Meta, terms: PodTerms | None, kind: str, refused: list[str]
             refused.append(f'required pod {kind} on "{term.topology_key}" (only {HOSTNAME})')
         elif term.namespace_selector is not None or term.match_label_keys or term.mismatch_label_keys:
             refused.append(f"required pod {kind} by namespaceSelector or matchLabelKeys")
-        elif term.label_selector is not None:  # a term without a selector selects no pod
+        elif term.label_selector is None and kind == "affinity":  # selects no pod, so no node would ever do
+            refused.append("required pod affinity without labelSelector")
+        elif term.label_selector is not None:  # anti-affinity without a selector keeps no pod away
             found.append(model.PodTerm(_selector(term.label_selector), frozenset(term.namespaces or [meta.namespace])))
     return tuple(found)
 

@@ -412,6 +412,7 @@ class ClaimSpec(Wire):
 
     volume_name: str = ""
     storage_class_name: str | None = None
+    access_modes: list[str] | None = None
 
 
 class ClaimStatus(Wire):

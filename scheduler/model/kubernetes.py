@@ -319,6 +319,7 @@ class Claim:
               the topologies that its storage class allows; None: any node
     problem   why it cannot be used, in words ("claim data does not exist")
     waits     its volume is made on the node of its first consumer; `selected`: that node, "": not set yet (F4)
+    one_pod   only one pod at a time may use it (access mode ReadWriteOncePod)
     """
 
     name: str
@@ -327,3 +328,4 @@ class Claim:
     problem: str = ""
     waits: bool = False
     selected: str = ""
+    one_pod: bool = False

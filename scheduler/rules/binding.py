@@ -25,7 +25,7 @@ from scheduler.rules.identity import cancel
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
 from scheduler.rules.submission import asked_by, translated
-from scheduler.rules.volumes import await_volumes
+from scheduler.rules.volumes import await_volumes, users_of_volumes, why_in_use
 from scheduler.state.named_job import shown_number
 from scheduler.state.own_keys import own_annotation
 from scheduler.state.placeholder import Placeholder
@@ -273,7 +273,11 @@ def _volumes_wait(binding: Binding, found: Mapping[str, Place], this_pass: Pass)
     A replacement waits without limit: the grant is not released while other members run in it.  None: no volume is missing.
     """
     world, job = this_pass.world, binding.job
-    pending = {pod.uid: pod for pod in binding.unbound if any(claim.waits for claim in world.claims.get(pod.uid, ()))}
+    if not (with_claims := [pod for pod in binding.unbound if pod.claims]):
+        return None
+    if (used := next(users_of_volumes(with_claims, this_pass), None)) is not None:
+        return _volume_in_use(binding, *used, this_pass)
+    pending = {pod.uid: pod for pod in with_claims if any(claim.waits for claim in world.claims.get(pod.uid, ()))}
     if not pending:
         return None
     if not binding.replacing and volumes_are_late(job, this_pass):
@@ -285,10 +289,24 @@ def _volumes_wait(binding: Binding, found: Mapping[str, Place], this_pass: Pass)
     return combine(await_volumes(binding.workload, pod, job, nodes[pod.uid], this_pass) for pod in pending.values())
 
 
+def _volume_in_use(binding: Binding, pod: Pod, claim: str, user: Pod, this_pass: Pass) -> Decision:
+    """Wait for a terminating pod that uses a claim which only one pod at a time may use; otherwise release the grant (F4)."""
+    why = why_in_use(pod, claim, user)
+    if user.deleting_at is None or volumes_are_late(binding.job, this_pass):
+        return cannot_use(binding, why, this_pass)
+    shown = _waits(binding.unbound, f"The bind for Slurm job {binding.job.id} waits: {why}.")
+    return wake(volumes_awaited_until(binding.job, this_pass)) + shown
+
+
 def volumes_are_late(job: Placeholder, this_pass: Pass) -> bool:
     """True if the job has held its nodes for so long that volumes are not waited for any more (F4)."""
+    return this_pass.now >= volumes_awaited_until(job, this_pass)
+
+
+def volumes_awaited_until(job: Placeholder, this_pass: Pass) -> float:
+    """Until when the grant is kept for volumes, by the bridge's clock (F4)."""
     since = job.granted_at if job.granted_at is not None else this_pass.world.started
-    return this_pass.now >= since + this_pass.tuning.claims_s
+    return since + this_pass.tuning.claims_s
 
 
 # --- a grant that cannot be used ----------------------------------------------------------------------------

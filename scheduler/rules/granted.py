@@ -27,6 +27,7 @@ from scheduler.rules.binding import (
     place_and_bind,
     release_grant,
     volumes_are_late,
+    volumes_awaited_until,
 )
 from scheduler.rules.decision import NOTHING, Decision, note, wake
 from scheduler.rules.identity import (
@@ -46,11 +47,21 @@ from scheduler.rules.running import watch
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.silent_nodes import end_job_of_silent_node, silent_until
 from scheduler.rules.status import outage, statuses
-from scheduler.rules.submission import asked_by, is_managed, job_like_bound_pods, not_managed, one_job, read_first
+from scheduler.rules.submission import (
+    LONG_AGO,
+    asked_by,
+    is_managed,
+    job_like_bound_pods,
+    not_managed,
+    one_job,
+    read_first,
+)
 from scheduler.rules.uninstall import END, end_running, releases_grant, withdraw
 from scheduler.state.named_job import shown_id
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
+
+CLAIMS_LATELY_S = 10.0  # volume claims that were read so long before the grant are read again before the bind
 
 
 def granted(workload: Workload, this_pass: Pass) -> Decision:
@@ -102,10 +113,26 @@ def _bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     compared = members if job.spec is None else unbound
     unread = [pod for pod in compared if pod.claims or pod.uid not in job.asked_for]
     replacing = any(pod.uid in nodes for pod in members) and are_replacements(workload, unbound, job)
-    if unread and (reads := read_first(workload, unread, this_pass)) is not None:
+    if (
+        unread
+        and (reads := read_first(workload, unread, this_pass, claims_since=_claims_since(job, this_pass))) is not None
+    ):
         problem = "" if replacing else _lasting_problem(unbound, job, this_pass)
-        return release_grant(workload, job, this_pass, problem) if problem else reads
+        if problem:
+            return release_grant(workload, job, this_pass, problem)
+        late_at = volumes_awaited_until(job, this_pass)
+        return wake(late_at) + reads if this_pass.now < late_at else reads
     return _use_grant(Binding(workload, job, job.grant, unfinished, members, unbound, nodes, replacing), this_pass)
+
+
+def _claims_since(job: Placeholder, this_pass: Pass) -> float:
+    """When volume claims must have been read: they may have been deleted, lost or bound while the job waited (F4).
+
+    If they cannot be read for as long as volumes are awaited, what was read of them before counts.
+    """
+    if job.granted_at is None or volumes_are_late(job, this_pass):
+        return LONG_AGO
+    return job.granted_at - CLAIMS_LATELY_S
 
 
 def _lasting_problem(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:

@@ -35,6 +35,7 @@ from scheduler.translate.job_spec import jobspec
 from scheduler.translate.pod_limits import MAX_SHAPES, beyond_limits, number_of_amounts
 
 AMOUNTS_PER_NODE = 3  # adding up so many amounts of a pod's containers takes as long as judging one node
+LONG_AGO = float("-inf")
 CLAIMS_FIRST = "The pod's volume claims are read first."
 _IN_VAIN = "could not be used when Slurm granted them"
 ANOTHER_FIRST = "Slurm is asked for nodes for another pod first; the result decides how this pod is submitted."
@@ -81,14 +82,19 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
     return None
 
 
-def read_first(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
-    """Read all owners and volume claims of these pods that have not been read yet.  None: all have been read."""
-    reads = [read for pod in pods if (read := _reads_of(workload, pod, this_pass)) is not None]
+def read_first(
+    workload: Workload, pods: Iterable[Pod], this_pass: Pass, *, claims_since: float = LONG_AGO
+) -> Decision | None:
+    """Read all owners and volume claims of these pods that have not been read yet.  None: all have been read.
+
+    claims_since   volume claims that were read before this time are read again
+    """
+    reads = [read for pod in pods if (read := _reads_of(workload, pod, this_pass, claims_since)) is not None]
     return combine(reads) if reads else None
 
 
-def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
-    """Owners and volume claims are read once, before the first decision about a pod."""
+def _reads_of(workload: Workload, pod: Pod, this_pass: Pass, claims_since: float) -> Decision | None:
+    """Owners and volume claims are read once, before the first decision about a pod; claims again after a wait."""
     world = this_pass.world
     _, ref = world.owners_of(pod)
     if ref is not None:
@@ -101,12 +107,11 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
         )
         failing = unreadable(pod, owner_text, key, this_pass)
         return combine((read, failing, note(awaits=key), Decision(why=OWNERS_FIRST)))
-    if _are_claims_known(workload, pod, world):
+    if _are_claims_known(workload, pod, world, claims_since):
         return None
-    claims = world.claims.get(pod.uid)
-    problem = next((claim.problem for claim in claims or () if claim.problem), "")
+    problem = next((claim.problem for claim in world.claims.get(pod.uid, ()) if claim.problem), "")
     shown = status(pod, names.REFUSED, problem, warning=True) if problem else NOTHING
-    failing = unreadable(pod, "A volume claim", pod.uid, this_pass) if claims is None else NOTHING
+    failing = unreadable(pod, "A volume claim", pod.uid, this_pass) if not problem else NOTHING
     return combine((shown, _read_claims(workload, pod, this_pass), failing, Decision(why=CLAIMS_FIRST)))
 
 
@@ -119,12 +124,16 @@ def read_unknown_claims(workload: Workload, pods: Iterable[Pod], this_pass: Pass
     return combine(_read_claims(workload, pod, this_pass) for pod in unknown) if unknown else None
 
 
-def _are_claims_known(workload: Workload, pod: Pod, world: World) -> bool:
-    """True if its volume claims were read and can be used.  A pod on a node has its volumes, whatever its claims are now."""
+def _are_claims_known(workload: Workload, pod: Pod, world: World, since: float = LONG_AGO) -> bool:
+    """True if its volume claims were read since that time and can be used.  A pod on a node has its volumes, whatever its
+    claims are now."""
     if not pod.claims or beyond_limits(pod):  # the pod has no volume claims, or is refused without a read
         return True
-    claims = world.claims.get(pod.uid)
-    return claims is not None and (bool(workload.node_of(pod)) or not any(claim.problem for claim in claims))
+    if (claims := world.claims.get(pod.uid)) is None:
+        return False
+    return bool(workload.node_of(pod)) or (
+        world.claims_read_at[pod.uid] >= since and not any(claim.problem for claim in claims)
+    )
 
 
 def _read_claims(workload: Workload, pod: Pod, this_pass: Pass) -> Decision:

@@ -12,7 +12,7 @@ from scheduler.rules.decision import NOTHING, Decision, wait_for, wake
 from scheduler.rules.identity import find_unseen_job, former_may_live, scan_until
 from scheduler.rules.missing_rights import without_rights
 from scheduler.rules.orphaned import how_it_ended
-from scheduler.rules.owners import read_again, read_stale_owners
+from scheduler.rules.owners import MANY, read_again, read_stale_owners
 from scheduler.rules.reacquire import pods_that_run_first
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock, outage, statuses
@@ -27,8 +27,12 @@ from scheduler.rules.submission import (
     too_large,
 )
 from scheduler.rules.uninstall import no_new_job
+from scheduler.rules.volumes import users_of_volumes, why_in_use
 from scheduler.state.job_ownership import living_job_of_former_user
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
+
+VOLUMES_AGAIN_S = 5.0  # so often a pod looks if its volumes are free, if at most MANY pods are unsubmitted
 
 
 def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
@@ -107,7 +111,22 @@ def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | N
         return first
     if (first := read_first(workload, pods, this_pass)) is not None:
         return first
-    return read_stale_owners(workload, pods, this_pass)
+    return read_stale_owners(workload, pods, this_pass) or _volumes_in_use(pods, this_pass)
+
+
+def _volumes_in_use(pods: list[Pod], this_pass: Pass) -> Decision | None:
+    """The wait while another pod uses a volume claim that only one pod at a time may use (F4).  None: none does."""
+    with_claims = [pod for pod in pods if pod.claims]
+    used = next(users_of_volumes(with_claims, this_pass), None) if with_claims else None
+    if used is None:
+        return None
+    pod, _, user = used
+    why = f"The pod waits to be submitted: {why_in_use(*used)}."
+    if any(user is other for other in pods):
+        both = "Both are pods of one gang, which start together: give each a claim of its own."
+        why = f"{pod.name}: {why_in_use(*used)}. {both}"
+    every_s = VOLUMES_AGAIN_S * max(1.0, len(this_pass.world.by_phase[Phase.UNSUBMITTED]) / MANY)
+    return statuses(pods, names.PENDING, why, warning=False) + wake(this_pass.now + every_s)
 
 
 def _count_first(workload: Workload, this_pass: Pass) -> Decision | None:

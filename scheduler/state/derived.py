@@ -167,6 +167,15 @@ def _searching(world: Jobs) -> dict[str, None]:
     return {key: None for key, workload in world.workloads.items() if workload.job_search is not None}
 
 
+def _claim_users(world: Jobs) -> dict[tuple[str, str], set[str]]:
+    found: dict[tuple[str, str], set[str]] = {}
+    for there in world.node_info.values():
+        for pod in there.pods.values():
+            for claim in pod.claims:
+                found.setdefault((pod.namespace, claim), set()).add(pod.uid)
+    return found
+
+
 def _waits_for_ports(world: Jobs) -> dict[str, None]:
     waiting = (key for phase in WAITING for key in world.by_phase[phase])
     return {key: None for key in waiting if key in world.wants_ports}
@@ -232,6 +241,7 @@ INDEXES: Mapping[str, Callable[[Jobs], object]] = {
     "by_phase": _by_phase,
     "key_of_pod": _key_of_pod,
     "node_of": _node_of,
+    "claim_users": _claim_users,
     "by_slurm_name": _by_slurm_name,
     "contested": _contested,
     "searching_workloads": _searching,

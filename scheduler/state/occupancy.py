@@ -40,8 +40,7 @@ class Occupancy(Facts):
         if before is not None:
             self._count_out(before, node)
         self.node_of[pod.uid] = node
-        self.affinity_index.add(pod, node)
-        self.host_ports.add(pod, node)
+        self._count_in(pod, node)
         self._neighbours_changed([pod] if before is None else [before, pod])
         return before
 
@@ -72,16 +71,34 @@ class Occupancy(Facts):
         self.node_info = {name: there.without(without) for name, there in self.node_info.items()}
         self.affinity_index = AffinityIndex(self.node_info, self.affinity_index.effort)
         self.host_ports = HostPorts(self.host_ports.effort)
+        self.claim_users = {}
         self.node_of = {uid: name for name, there in self.node_info.items() for uid in there.pods}
         for name, there in self.node_info.items():
             for pod in there.pods.values():
-                self.affinity_index.add(pod, name)
-                self.host_ports.add(pod, name)
+                self._count_in(pod, name)
         self._mark_waiting()
+
+    def _count_in(self, pod: Pod, node: str) -> None:
+        self.affinity_index.add(pod, node)
+        self.host_ports.add(pod, node)
+        for claim in pod.claims:
+            self.claim_users.setdefault((pod.namespace, claim), set()).add(pod.uid)
 
     def _count_out(self, pod: Pod, node: str) -> None:
         self.affinity_index.remove(pod, node)
         self.host_ports.remove(pod, node)
+        for claim in dict.fromkeys(pod.claims):
+            users = self.claim_users[pod.namespace, claim]
+            users.remove(pod.uid)
+            if not users:
+                del self.claim_users[pod.namespace, claim]
+
+    def user_of(self, claim: str, pod: Pod) -> Pod | None:
+        """Another pod on a node that uses this volume claim of the pod; None: no pod does."""
+        others = self.claim_users.get((pod.namespace, claim), set()) - {pod.uid}
+        return min(
+            (self.node_info[self.node_of[uid]].pods[uid] for uid in others), key=lambda user: user.name, default=None
+        )
 
     def _neighbours_changed(self, pods: Sequence[Pod]) -> None:
         """Mark the waiting workloads that are concerned because one of these pods came to a node or left one (F1, F5)."""
@@ -257,7 +274,10 @@ class Occupancy(Facts):
 
 
 def _counts_the_same(one: Pod, other: Pod) -> bool:
-    """True if both states of a pod count the same for anti-affinity and host ports."""
+    """True if both states of a pod count the same for anti-affinity, host ports and volume claims."""
     return (
-        one.labels == other.labels and one.anti_affinity == other.anti_affinity and one.host_ports == other.host_ports
+        one.labels == other.labels
+        and one.anti_affinity == other.anti_affinity
+        and one.host_ports == other.host_ports
+        and one.claims == other.claims
     )

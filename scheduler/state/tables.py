@@ -147,6 +147,8 @@ class Tables:
         self.unanswered_binds: dict[str, UnansweredBind] = {}
         self.affinity_index = AffinityIndex(self.node_info)
         self.host_ports = HostPorts()
+        # namespace and name of a volume claim to the UIDs of the pods on nodes that use it
+        self.claim_users: dict[tuple[str, str], set[str]] = {}
         # namespaces named by the anti-affinity of pods whose grant came or went since the last pass
         self.anti_affinity_namespaces: set[str] = set()
         # workloads with a grant whose pods are not bound yet; None: to be computed

@@ -354,3 +354,16 @@ async def test_a_volume_that_is_still_to_be_made_may_be_used_where_its_storage_c
     far = FakeTransport(reply(claim), reply(zonal | ({} if allowed is None else {"allowedTopologies": allowed})))
     [read] = await client(far).read_claims("hpc", ["data"])
     assert read == Claim("data", bound=False, affinity=affinity, waits=True)
+
+
+@pytest.mark.parametrize(
+    ("modes", "one_pod"), [(["ReadWriteOncePod"], True), (["ReadWriteOnce"], False), (None, False)]
+)
+async def test_a_claim_shows_if_only_one_pod_at_a_time_may_use_it(modes: list[str] | None, one_pod: bool) -> None:
+    spec = {"storageClassName": "fast", "accessModes": modes}
+    unbound = {"metadata": {"name": "data"}, "spec": spec, "status": {"phase": "Pending"}}
+    bound = {"metadata": {"name": "data"}, "spec": spec | {"volumeName": "v"}, "status": {"phase": "Bound"}}
+    fast = {"provisioner": "example.com/disks", "volumeBindingMode": "WaitForFirstConsumer"}
+    for claim, behind in ((unbound, fast), (bound, {"metadata": {"name": "v"}})):
+        [read] = await client(FakeTransport(reply(claim), reply(behind))).read_claims("hpc", ["data"])
+        assert read.one_pod == one_pod

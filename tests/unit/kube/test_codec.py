@@ -380,6 +380,12 @@ def test_terms_on_hostname_are_read_with_their_selectors_and_namespaces() -> Non
     assert pod.refused_fields == ()
 
 
+def test_required_affinity_without_a_selector_is_refused_because_it_selects_no_pod() -> None:
+    term = {"topologyKey": "kubernetes.io/hostname"}
+    pod = read(affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+    assert pod.refused_fields == ("required pod affinity without labelSelector",)
+
+
 def test_the_conditions_that_matter_are_read() -> None:
     pod = read(
         status={

@@ -336,6 +336,50 @@ def test_nodes_are_not_held_without_end_for_a_pod_whose_volume_claim_cannot_be_u
     assert len([each for each in acts if isinstance(each, BindPod)]) == (0 if lost else 1)
 
 
+def granted_after_hours(what: Pod) -> tuple[Story, float]:
+    """The pod's claim was read before its job was submitted, and the job got its nodes two hours later."""
+    story, later = Story(), NOW + 7200
+    story.polls(at=NOW)
+    story.sees(what)
+    [read] = story.acts(ReadClaims, NOW)
+    story.sees(ClaimsRead(what.uid, (Claim("data", True),), NOW))
+    story.ended(read, at=NOW)
+    story.queues(what, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=later)
+    story.reads(job_of(what, 17), at=later, granted=grant(17))
+    return story, later
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_claim_that_may_have_been_deleted_while_the_job_waited_is_read_again_before_the_bind(deleted: bool) -> None:
+    what = replace(TRAIN, claims=("data",))
+    story, later = granted_after_hours(what)
+    [read] = story.decides(later)
+    assert isinstance(read, ReadClaims)
+    problem = "Claim data does not exist." if deleted else ""
+    story.sees(ClaimsRead(what.uid, (Claim("data", not deleted, problem=problem),), later))
+    story.ended(read, at=later)
+    [act] = story.decides(later)
+    assert isinstance(act, BindPod) if not deleted else (isinstance(act, SetPodCondition) and act.message == problem)
+
+
+def test_if_claims_cannot_be_read_any_more_the_pod_is_bound_as_its_claims_were_read_before() -> None:
+    what = replace(TRAIN, claims=("data",))
+    story, later = granted_after_hours(what)
+    bound_at, said = 0, list[str]()
+    for after_s in range(200):
+        story.polls({17: "RUNNING"}, at=later + after_s)
+        for act in story.decides(later + after_s):
+            if isinstance(act, ReadClaims):
+                story.ended(act, Outcome.REFUSED, at=later + after_s)
+            elif isinstance(act, BindPod):
+                bound_at = bound_at or after_s
+            elif isinstance(act, SetPodCondition):
+                said.append(act.message)
+    assert CONFIG.tuning.claims_s <= bound_at < CONFIG.tuning.claims_s + CONFIG.tuning.backoff_max_s
+    assert [message.partition(", and")[0] for message in said] == ["A volume claim of this pod cannot be read"]
+
+
 def test_a_replacement_unlike_all_pods_of_its_gang_shows_that_there_is_no_place_for_it() -> None:
     story = Story()
     launcher, *_ = runs_in_parts(story, kinds(1, 1, 2, 2), "x1", "x2")
