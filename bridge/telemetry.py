@@ -24,6 +24,7 @@ from bridge.exposition import scraped
 from bridge.latency import IMMEDIATE, QUEUED, Labels, Latency
 from bridge.latency_history import LatencyHistory
 from bridge.stopping import TELEMETRY_S
+from bridge.tracing.environment import sdk_reads
 from bridge.tracing.export import SpanExport, exporter_of_environment
 from bridge.tracing.finished import nanoseconds
 from bridge.tracing.recorder import Recorder
@@ -119,6 +120,8 @@ class Telemetry:
 
     exporter   receives spans; None: the exporter that the environment configures (tracing/export.py)
     recent     number of workloads whose steps are kept in memory
+
+    Raises ConfigError if the SDK does not accept a variable of the environment.
     """
 
     def __init__(
@@ -128,14 +131,16 @@ class Telemetry:
         self._first_seen: dict[str, float] = {}
         self._starting: dict[str, _Starting] = {}  # by pod UID
         self._immediate: dict[int, None] = {}  # ids of jobs that got their nodes at their submission
-        given = Resource.create()  # of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME
+        with sdk_reads():
+            given = Resource.create()  # of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME
         named = not str(given.attributes[SERVICE_NAME]).startswith("unknown_service")
         resource = given if named else given.merge(Resource({SERVICE_NAME: "slurm-bridge"}))
         self._registry = CollectorRegistry()
-        # A registry of its own, so that the metrics of two bridges in one process do not mix.
-        reader = PrometheusMetricReader(registry=self._registry)
-        self._meters = _Meters([reader], resource=resource, shutdown_on_exit=False)
-        self._meter = self._meters.get_meter("slurm-bridge")
+        with sdk_reads():
+            # A registry of its own, so that the metrics of two bridges in one process do not mix.
+            reader = PrometheusMetricReader(registry=self._registry)
+            self._meters = _Meters([reader], resource=resource, shutdown_on_exit=False)
+            self._meter = self._meters.get_meter("slurm-bridge")
         self._make_instruments(self._meter)
         self._latency = Latency(self._registry, SECONDS)
         ProcessCollector(registry=self._registry)

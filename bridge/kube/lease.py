@@ -50,6 +50,8 @@ RETRY_S = 0.2
 RENEWAL_S = 0.5
 LOGGED_EVERY_S = 10.0
 NAME_MOST = 100  # characters of a holder's name that are shown
+UNAUTHENTICATED = 401  # the credentials are not accepted, so rights are not the cause
+CREATE = "create lease"
 
 
 def monotonic() -> float:
@@ -187,10 +189,9 @@ class Lease:
                 drained = await self._try()
                 if drained is not None and self.holds():
                     return drained
-            except Conflict:
-                pass  # another client wrote the Lease after this replica had read it
             except RemoteError as error:
-                self._report(self._cannot(error))
+                if not _is_overtaken(error):
+                    self._report(self._cannot(error))
             await asyncio.sleep(max(0.0, self.terms.look_every_s - (self._clock() - began)))
 
     async def _try(self) -> bool | None:
@@ -198,6 +199,8 @@ class Lease:
         asked, record = self._clock(), await self._read(self.terms.works_for_s)
         first, self._first = self._first, False
         is_held = False
+        if record is None and self._was_renewed(asked):
+            return None
         if record is not None and not self._is_open(record, first=first):
             self._note_beat(record)
             is_held = not self._is_expired(record, asked)
@@ -225,6 +228,10 @@ class Lease:
                 self.rival = line(record.holder)[:NAME_MOST]
             self._seen = _Seen(record.beat, self._clock())
 
+    def _was_renewed(self, asked: float) -> bool:
+        """True if another replica renewed the lease less than its duration ago: if the Lease is deleted, it still works."""
+        return self._seen is not None and asked - self._seen.since < self.terms.duration_s
+
     def _is_expired(self, record: Record, asked: float) -> bool:
         """True if the record, which was requested at *asked*, has been the same for the whole duration of the lease."""
         return self._seen is not None and asked - self._seen.since >= max(self.terms.duration_s, record.duration_s or 0)
@@ -249,26 +256,34 @@ class Lease:
                 break
             renewed = False
             try:
-                within_s = max(RENEWAL_S, left_s / 2)  # if one answer is lost, there is time for a second try
-                await self._write(self._with(self._renewed(), {PROCESS: self._process, DRAINED: None}), within_s)
-                renewed, why = True, ""
-                self._report("")
-            except (Conflict, NotFound):
-                if other := await self._read_after_conflict():
+                # If one answer is lost, there is time for a second try.
+                if other := await self._renew(within_s=max(RENEWAL_S, left_s / 2)):
                     self._works_until = float("-inf")
                     return other
+                renewed, why = True, ""
+                self._report("")
             except RemoteError as error:
                 why = self._cannot(error)
-                self._report(why)
+                if not _is_overtaken(error):
+                    self._report(why)
         self._works_until = float("-inf")
         return why or f"This process stood still for longer than the lease {self.terms.readable} lasts."
 
-    async def _read_after_conflict(self) -> str:
-        """After a Conflict: a sentence about the other holder of the lease; "": there is none, or that is not known."""
+    async def _renew(self, within_s: float) -> str:
+        """Renew the lease once.  Returns a sentence if another process has it; "": it is renewed.  Raises RemoteError."""
         try:
-            record = await self._read(max(RETRY_S, self._works_until - self._clock()))
-        except RemoteError:
-            return ""
+            await self._write(self._with(self._renewed(), {PROCESS: self._process, DRAINED: None}), within_s)
+        except RemoteError as error:
+            if not _is_overtaken(error):
+                raise
+            if other := await self._read_after_conflict():
+                return other
+            raise
+        return ""
+
+    async def _read_after_conflict(self) -> str:
+        """A sentence about the other process that holds the lease; "": none does.  Raises RemoteError."""
+        record = await self._read(max(RETRY_S, self._works_until - self._clock()))
         is_edited = record is not None and not record.process and record.holder == self.terms.identity
         if record is None or record.process == self._process or is_edited:
             if record is not None and record.holder != self.terms.identity:
@@ -328,7 +343,7 @@ class Lease:
         """Create or replace the Lease; this replica may then work for `works_for_s` from the sending.  Raises RemoteError."""
         sent = self._clock()
         if self._content is None:
-            self._content = await self._exchange("create lease", "POST", self._collection, body, deadline_s)
+            self._content = await self._exchange(CREATE, "POST", self._collection, body, deadline_s)
         else:
             self._content = await self._exchange("renew lease", "PUT", self._path, body, deadline_s)
         self.holder = self.terms.identity
@@ -371,12 +386,12 @@ class Lease:
         }
 
     def _cannot(self, error: RemoteError) -> str:
-        if isinstance(error, Unauthorized):
+        if isinstance(error, Unauthorized) and error.code != UNAUTHENTICATED:
             return (
                 f"Kubernetes does not let slurm-bridge use the lease {self.terms.readable}: {said(error)} Give its account "
                 "the Role slurm-bridge-lease of manifests/base/rbac.yaml."
             )
-        if isinstance(error, NotFound):  # of a creation
+        if isinstance(error, NotFound) and not _is_overtaken(error):
             do = "Create the namespace, or name another (lease.namespace)."
             return f"The lease {self.terms.readable} cannot be made: {said(error)} {do}"
         return f"The lease {self.terms.readable} cannot be used: {said(error)}"
@@ -409,6 +424,11 @@ class Lease:
         if problem and (not before or (problem != self._logged and now - self._logged_at >= LOGGED_EVERY_S)):
             self._logged, self._logged_at = problem, now
             self._on_wrong(problem)
+
+
+def _is_overtaken(error: RemoteError) -> bool:
+    """True if another client changed, made or deleted the Lease meanwhile: the next attempt goes on with what is there."""
+    return isinstance(error, Conflict) or (isinstance(error, NotFound) and error.operation != CREATE)
 
 
 def _changed(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,11 @@ class Request:
     body: bytes = field(repr=False)
     sent: bool = False  # a byte of it may have left this machine
 
+    @property
+    def changes_something(self) -> bool:
+        """False for a read.  Slurm's `GET reconfigure/` is none."""
+        return self.method != "GET" or self.target.partition("?")[0].endswith("/reconfigure/")
+
 
 class ClosedError(Exception):
     """The connection ended before a whole answer.
@@ -80,7 +85,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None, "a connection is used only after it is connected"
         assert self._answer is None, "one exchange at a time"
         data = _encoded(request)
-        if request.method != "GET" and not self._may_write():
+        if request.changes_something and not self._may_write():
             raise not_sent(request.operation, SIDE)
         if self._lost is not None:  # before it was ever asked
             raise self._lost

@@ -103,7 +103,7 @@ class HttpPool:
     async def exchange(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
     ) -> Reply:
-        """See Transport.  If a reused connection turns out to be closed, a GET is sent again on a new one."""
+        """See Transport.  If a reused connection turns out to be closed, a read is sent again on a new one."""
         operation = f"{method} {target.partition('?')[0]}"
         request = Request(operation, method, self._server.prefix + target, {"Host": str(self._server), **headers}, body)
         async with self._limit.connection(operation) as waited_s:
@@ -125,7 +125,7 @@ class HttpPool:
             try:
                 return await self._ask(connection, request)
             except ClosedError as closed:
-                if closed.answer_began or request.method != "GET":
+                if closed.answer_began or request.changes_something:
                     raise self._closed(request, closed) from None
         connection = await self._connect(request)
         try:

@@ -44,7 +44,6 @@ class TlsFiles:
 
     ca_file     certificates of authorities to trust instead of the system's
     cert_file   client certificate, with its chain; its key in key_file, or in the same file
-    trouble     why the files as they are now are not used, as a sentence; "": they are
     """
 
     def __init__(self, ca_file: str = "", cert_file: str = "", key_file: str = "") -> None:
@@ -52,7 +51,17 @@ class TlsFiles:
         self._cert_file = cert_file
         self._key_file = key_file
         self._known: tuple[tuple[Stamp, ...], ssl.SSLContext] | None = None
-        self.trouble = ""
+        self._trouble = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why the files as they are now are not used, as a sentence; "": they are, or no context was needed yet.
+
+        It looks at the files: a standby makes no connection that would.
+        """
+        if self._known is not None:
+            self.context()
+        return self._trouble
 
     def context(self) -> ssl.SSLContext:
         """The current context; a new object after a file has changed.  Raises ConfigError if none could ever be made."""
@@ -70,11 +79,11 @@ class TlsFiles:
 
     def _note_trouble(self, trouble: str) -> None:
         """Remember the trouble with the files, and log it if it is new, or its end."""
-        if trouble and trouble != self.trouble:
+        if trouble and trouble != self._trouble:
             log.error("%s", trouble)
-        elif self.trouble and not trouble:
+        elif self._trouble and not trouble:
             log.info("the TLS files for slurmrestd are in order again")
-        self.trouble = trouble
+        self._trouble = trouble
 
     # --- what goes wrong with the files ---------------------------------------------------------------------------
 

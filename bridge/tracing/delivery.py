@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from bridge.tracing.environment import without_headers
+
 LeaveOut = Callable[[str, Exception], None]  # receives the name of a span that cannot be encoded, and why
 
 log = logging.getLogger("slurm-bridge")
@@ -46,8 +48,8 @@ class Delivery(SpanExporter):
         """See SpanExporter."""
         try:
             result = self._exporter.export(spans)
-        except Exception as error:
-            log.debug("traces: the exporter failed", exc_info=error)
+        except Exception as error:  # noqa: BLE001 - these spans are dropped, which is counted and logged
+            log.debug("traces: the exporter failed: %s: %s", type(error).__name__, without_headers(str(error)))
             result = SpanExportResult.FAILURE
         fails = result is not SpanExportResult.SUCCESS
         if fails:
@@ -78,7 +80,7 @@ class ToDebugLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
-        log.debug("%s", record.getMessage())
+        log.debug("%s", without_headers(record.getMessage()))
 
 
 def lower(logger: str) -> None:

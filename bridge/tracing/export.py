@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Decision
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from bridge.tracing.delivery import Delivery, lower
+from bridge.tracing.environment import sdk_reads
 from bridge.tracing.finished import Finished
 from scheduler.model.trace_context import TraceContext, WorkloadTrace
 
@@ -42,7 +43,7 @@ def without_password(url: str) -> str:
 
 
 def exporter_of_environment() -> SpanExporter | None:
-    """The exporter that the OTEL_* variables configure; None: they configure none."""
+    """The exporter that the OTEL_* variables configure; None: they configure none.  Raises ConfigError."""
     given = os.environ
     off = given.get("OTEL_SDK_DISABLED", "").lower() == "true" or given.get("OTEL_TRACES_EXPORTER") == "none"
     if off or not any(given.get(name) for name in ENDPOINTS):
@@ -52,9 +53,11 @@ def exporter_of_environment() -> SpanExporter | None:
     # Imported late: it loads an HTTP client and protobuf, which are needed only for an export.
     from bridge.tracing import otlp
 
-    lower("opentelemetry.exporter")
     where = next(filter(None, map(given.get, reversed(ENDPOINTS))), "")
-    return Delivery(otlp.exporter, without_password(where))
+    with sdk_reads():
+        delivery = Delivery(otlp.exporter, without_password(where))
+    lower("opentelemetry.exporter")  # from now on it logs attempts to send, and not its variables
+    return delivery
 
 
 class SpanExport:
@@ -68,7 +71,8 @@ class SpanExport:
         self.on = exporter is not None
         self.resource = resource
         self._exporter = exporter
-        self._sampler = TracerProvider(resource=resource, shutdown_on_exit=False).sampler
+        with sdk_reads():
+            self._sampler = TracerProvider(resource=resource, shutdown_on_exit=False).sampler
         self._delay_s = _number(*DELAY_MS) / 1000
         most = _number(*QUEUE)
         self._batch = min(_number(*BATCH), most)

@@ -94,6 +94,7 @@ COMMAND_OF: Mapping[tuple[str, ...], tuple[str, str]] = {
     ),
     ("kube",): ("Credentials for Kubernetes", "The kubeconfig, or the service account of the bridge's pod."),
     ("slurm",): ("Credentials for Slurm", "The URL of slurmrestd, certificates and tokens."),
+    ("tracing",): ("Traces", "The variables of OpenTelemetry in the environment."),
     ("cli.bridge_client", "cli.doctor"): ("`doctor`", ""),
     (
         "cli.explain",

@@ -126,7 +126,7 @@ async def test_the_notes_name_each_side_whose_renewed_credentials_cannot_be_used
         access = anonymous("https://10.0.0.1")
         connections._transport = opened(access, stack)
         assert connections.troubles() == {Side.SLURM: "", Side.KUBERNETES: ""}
-        connections.tls.trouble = "slurm_ca_file ca.pem: there is no certificate in it."
+        connections.tls._trouble = "slurm_ca_file ca.pem: there is no certificate in it."
         assert connections.troubles() == {Side.SLURM: connections.tls.trouble, Side.KUBERNETES: ""}
         access.trouble = lambda: "kubeconfig k: its token is empty."
         assert connections.troubles()[Side.KUBERNETES] == "kubeconfig k: its token is empty."

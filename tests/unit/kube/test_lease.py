@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import Unanswered
+from bridge.errors import Unanswered, Unauthorized
 from bridge.kube.lease import DRAINED, LONGEST_S, PROCESS, Lease, Terms, monotonic, record_of
 from bridge.kube.transport import Call, Reply
 from bridge.simulation.kube.cluster import KubeCluster
@@ -96,6 +96,13 @@ async def took(lease: Lease) -> tuple[bool, float]:
     clock = asyncio.get_running_loop().time
     began = clock()
     return await lease.lead(), clock() - began
+
+
+async def took_by(leading: asyncio.Task[bool]) -> tuple[bool, float]:
+    """As `took`, of a replica that waits already."""
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    return await leading, clock() - began
 
 
 def test_the_first_replica_makes_the_lease_and_holds_it() -> None:
@@ -292,6 +299,45 @@ def test_a_lease_that_was_deleted_or_edited_is_written_again_by_its_holder() -> 
     story(tell)
 
 
+def test_a_lease_that_was_deleted_is_not_taken_while_its_holder_works() -> None:
+    """The standby looks more often than the holder renews: both led until the holder looked."""
+
+    async def tell(place: Place) -> None:
+        one, other = place.replica("a"), place.replica("b")
+        await one.lead()
+        keeping, waiting = asyncio.create_task(one.keep()), asyncio.create_task(other.lead())
+        await asyncio.sleep(5)
+        for _ in range(5):
+            place.cluster.remove(START, "leases", place.object)
+            await asyncio.sleep(1.5)
+            assert one.holds()
+            assert not other.holds()
+        place.wires[one].away = True
+        place.cluster.remove(START, "leases", place.object)
+        _, after_s = await asyncio.wait_for(took_by(waiting), 5)
+        assert 2 < after_s < 3.5, "a holder that is gone is followed within the duration"
+        assert "nothing answers" in await keeping
+
+    story(tell)
+
+
+def test_a_deleted_lease_of_a_holder_that_has_not_renewed_it_is_taken_at_once() -> None:
+    """The message on such a lease says so: delete the lease."""
+
+    async def tell(place: Place) -> None:
+        meta = {"namespace": "slurm-bridge", "name": "slurm-bridge", "annotations": {PROCESS: "feedfeed"}}
+        place.cluster.create(
+            START, "leases", {"metadata": meta, "spec": {"holderIdentity": "x", "leaseDurationSeconds": 40}}
+        )
+        waiting = asyncio.create_task(place.replica("a").lead())
+        await asyncio.sleep(4)
+        place.cluster.remove(START, "leases", place.object)
+        _, after_s = await took_by(waiting)
+        assert after_s < 0.5
+
+    story(tell)
+
+
 @pytest.mark.parametrize(
     ("spec", "waits_s", "says"),
     [
@@ -369,6 +415,73 @@ def test_a_namespace_that_is_not_there_is_a_sentence() -> None:
         await asyncio.sleep(1)
         assert not waiting.done()
         assert "Create the namespace" in place.said[0]
+        waiting.cancel()
+
+    story(tell)
+
+
+def test_a_holder_whose_namespace_is_deleted_says_so() -> None:
+    """It said that the process had stood still, and /readyz said nothing."""
+
+    async def tell(place: Place) -> None:
+        lease = place.replica("a")
+        await lease.lead()
+        keeping = asyncio.create_task(lease.keep())
+        place.cluster.remove(START, "leases", place.object)
+        place.cluster.remove(START, "namespaces", place.cluster.store.get("namespaces", "", "slurm-bridge") or {})
+        why = await keeping
+        assert "Create the namespace" in why
+        assert place.said == [why] == [lease.trouble]
+
+    story(tell)
+
+
+def test_a_holder_that_may_not_read_the_lease_after_a_conflict_says_so() -> None:
+    async def tell(place: Place) -> None:
+        lease = place.replica("a")
+        await lease.lead()
+        keeping = asyncio.create_task(lease.keep())
+        place.cluster.forbidden |= {("get", "leases")}
+        place.edit({}, {"note": "edited"})
+        why = await keeping
+        assert "Role slurm-bridge-lease" in why
+        assert place.said == [why] == [lease.trouble]
+
+    story(tell)
+
+
+def test_a_holder_that_another_client_overtakes_each_time_says_so() -> None:
+    async def tell(place: Place) -> None:
+        lease = place.replica("a")
+        await lease.lead()
+        keeping = asyncio.create_task(lease.keep())
+
+        async def edit() -> None:
+            for number in range(1_000_000):
+                place.edit({}, {"note": str(number)})
+                await asyncio.sleep(0.0005)
+
+        editing = asyncio.create_task(edit())
+        assert "the object has been modified" in await keeping
+        editing.cancel()
+
+    story(tell)
+
+
+def test_credentials_that_are_not_accepted_are_no_missing_rights() -> None:
+    async def tell(place: Place) -> None:
+        lease = place.replica("a")
+
+        async def unauthorized(call: Call) -> Reply:
+            raise Unauthorized("authenticate", "Kubernetes", "/kubeconfig: its token expired. Renew it", 401)
+
+        place.wires[lease].exchange = unauthorized
+        waiting = asyncio.create_task(lease.lead())
+        await asyncio.sleep(1)
+        assert place.said == [
+            "The lease slurm-bridge/slurm-bridge cannot be used: Kubernetes: authenticate: /kubeconfig: its token expired. "
+            "Renew it (error 401)."
+        ]
         waiting.cancel()
 
     story(tell)

@@ -610,6 +610,24 @@ async def test_a_renewed_authority_that_cannot_be_used_is_reported_once_and_the_
     assert caplog.records[-1].message == "the TLS files for slurmrestd are in order again"
 
 
+def test_trouble_with_a_file_begins_and_ends_with_the_file_though_no_connection_is_made(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """A standby makes no connection to Slurm: it showed the trouble until it led again."""
+    authority = tmp_path / "ca.pem"
+    authority.write_bytes(certificates.authority.read_bytes())
+    tls = TlsFiles(str(authority))
+    tls.context()
+    authority.write_text("not a certificate")
+    assert tls.trouble.startswith(f"slurm_ca_file {authority}: there is no certificate in it.")
+    authority.write_bytes(certificates.authority.read_bytes())
+    assert tls.trouble == ""
+
+
+def test_files_that_were_never_needed_are_no_trouble(tmp_path: Path) -> None:
+    assert TlsFiles(str(tmp_path / "missing")).trouble == ""
+
+
 async def test_the_error_of_an_untrusted_server_names_the_setting_for_its_authority(
     certificates: Certificates, tmp_path: Path
 ) -> None:
@@ -714,5 +732,7 @@ async def test_a_write_of_a_replica_that_lost_the_lease_does_not_leave_the_proce
         for method in ("POST", "DELETE"):
             with pytest.raises(Unreachable, match="does not lead any more"):
                 await ask(pool, method, body=b"1")
+        with pytest.raises(Unreachable, match="does not lead any more"):  # a GET that reads nothing
+            await pool.exchange("GET", "/slurm/v0.0.45/reconfigure/", {}, b"", deadline_s=1)
         await ask(pool)
         assert [request.split(" ")[0] for request in server.requests] == ["POST", "GET"]
