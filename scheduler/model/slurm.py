@@ -78,8 +78,13 @@ class SlurmNode:
 
     @property
     def taken_out(self) -> States:
-        """The states that keep new jobs off the node: DRAIN, DOWN."""
-        return self.states & {"DRAIN", "DOWN"}
+        """The states in which somebody took the node out of service, so that it gets no new jobs: DRAIN, DOWN, FAIL."""
+        return self.states & {"DRAIN", "DOWN", "FAIL"}
+
+    @property
+    def boots_for_a_job(self) -> bool:
+        """True if Slurm powers the node up for a job.  A drain would end this job (update_node in slurmctld's node_mgr.c)."""
+        return bool(self.states & {"POWERED_DOWN", "POWERING_UP"}) and bool(self.states & {"ALLOCATED", "MIXED"})
 
 
 @dataclass(frozen=True, slots=True)

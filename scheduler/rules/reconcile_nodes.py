@@ -53,6 +53,7 @@ REPLACED = names.NODE_REASON + "to be registered again: "
 SILENT = "to be registered again: Slurm believes that it does not respond"
 
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+REBOOTS = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})  # a resume would cancel the reboot that an admin asked for
 
 
 def reconcile_node(name: str, this_pass: Pass) -> Actions:
@@ -202,24 +203,25 @@ def _cause(node: Node, known: SlurmNode, this_pass: Pass) -> str:
 
 
 def _next(node: Node, known: SlurmNode, cause: str, this_pass: Pass) -> act.OnSlurmNode | None:
-    """The action on the node in Slurm; None: its state is as wanted, or an admin set it.
+    """The action on the node in Slurm; None: its state is as wanted, or an admin set it, or it boots.
 
     cause   why the node must get no new jobs, as the reason of a drain in Slurm; "": it may get jobs
     """
-    drained, down = "DRAIN" in known.states, "DOWN" in known.states
-    if not (drained or down):
+    ours, down = known.name in this_pass.world.node_state.ours, "DOWN" in known.states
+    if cause and known.boots_for_a_job:
+        return None
+    if not known.taken_out:
         if cause:
             return act.ChangeNode(known.name, NodeChange.DRAIN, cause, known)
-        if (
-            known.name in this_pass.world.node_state.ours
-            and _is_silent_for_long(known.name, this_pass)
-            and _is_empty(known)
-        ):
+        if ours and _is_silent_for_long(known.name, this_pass) and _is_empty(known):
             return act.RemoveNode(known.name, SILENT, known)
         return None
     if not known.reason.startswith(names.NODE_REASON):
         return None
-    if not cause or (down and node.ready):
+    if known.states & REBOOTS:
+        return None
+    # Only a registered node was set down here.  slurmctld sets a node down whose slurmd is silent, and keeps the reason.
+    if not cause or (down and node.ready and ours):
         return act.ChangeNode(known.name, NodeChange.RESUME, f"{known.reason}: no more", known)
     if down:
         return None

@@ -70,7 +70,7 @@ def test_a_cordon_drains_a_shared_node_and_its_end_resumes_it(external: bool) ->
     assert resume.change is RESUME
 
 
-@pytest.mark.parametrize("states", [("DRAIN", "IDLE"), ("DOWN",), ("DRAIN", "ALLOCATED")])
+@pytest.mark.parametrize("states", [("DRAIN", "IDLE"), ("DOWN",), ("DRAIN", "ALLOCATED"), ("FAIL", "IDLE")])
 def test_what_an_admin_drained_or_set_down_stays_so(states: tuple[str, ...]) -> None:
     known = theirs(*states, reason="fan broken.")
     for one in (shared(), shared(unschedulable=True), shared(ready=False)):
@@ -78,6 +78,52 @@ def test_what_an_admin_drained_or_set_down_stays_so(states: tuple[str, ...]) -> 
         [show] = nodes.looks()
         told(nodes, show, one)
         assert nodes.stays(known, at=NOW, until=NOW + 1200) == [[]] * 41
+
+
+def test_a_node_that_an_admin_marked_as_failing_is_not_shown_as_in_service() -> None:
+    [show] = Nodes([shared()], [theirs("FAIL", "IDLE", reason="fan broken.")], SHARED).looks()
+    assert isinstance(show, SetNodeCondition)
+    assert (show.condition, show.message) == (
+        names.NODE_DRAINED,
+        "Slurm node x1 is in the state FAIL: fan broken.",
+    )
+
+
+def test_a_cordoned_node_whose_slurmd_falls_silent_is_not_resumed_before_it_is_uncordoned() -> None:
+    """slurmctld sets it down and keeps the reason of the drain, so it looked like a node that the bridge had set down."""
+    down = theirs("DOWN", "DRAIN", "NOT_RESPONDING", reason=CORDONED, external=False)
+    cordoned = shared(unschedulable=True)
+    nodes = Nodes([cordoned], [down], SHARED)
+    [show] = nodes.looks()
+    told(nodes, show, cordoned)
+    assert nodes.stays(down, at=NOW, until=NOW + 600) == [[]] * 21
+    nodes.sees(NodeSeen(shared()))
+    [resume] = nodes.looks(NOW + 601)
+    assert isinstance(resume, ChangeNode)
+    assert resume.change is RESUME
+
+
+def test_a_node_that_slurm_powers_up_for_a_job_is_drained_when_it_has_booted() -> None:
+    """A drain before would end the job.  New nodes often join Kubernetes cordoned."""
+    boots = theirs("ALLOCATED", "POWERING_UP", "CLOUD", external=False)
+    nodes = Nodes([shared(unschedulable=True)], [boots], SHARED)
+    assert nodes.stays(boots, at=NOW, until=NOW + 90) == [[]] * 4
+    nodes.shows(theirs("ALLOCATED", "CLOUD", external=False), at=NOW + 120)
+    assert nodes.looks(NOW + 120) == [ChangeNode("x1", DRAIN, CORDONED, boots)]
+
+
+@pytest.mark.parametrize("reboot", ["REBOOT_REQUESTED", "REBOOT_ISSUED"])
+def test_a_node_that_an_admin_reboots_is_resumed_after_that(reboot: str) -> None:
+    """A resume cancels the reboot."""
+    boots = theirs("IDLE", "DRAIN", reboot, reason=CORDONED, external=False)
+    nodes = Nodes([shared(in_slurm=None)], [boots], SHARED)
+    [show] = nodes.looks()
+    told(nodes, show, shared())
+    assert nodes.stays(boots, at=NOW, until=NOW + 90) == [[]] * 4
+    nodes.shows(theirs("IDLE", "DRAIN", reason=CORDONED, external=False), at=NOW + 120)
+    [resume] = nodes.looks(NOW + 120)
+    assert isinstance(resume, ChangeNode)
+    assert resume.change is RESUME
 
 
 @pytest.mark.parametrize("labels", [{}, LABEL], ids=["without the label", "with the label"])
