@@ -1,7 +1,7 @@
 """The bridge's clock: epoch seconds that follow the machine's clock and never jump.
 
 Deadlines of decisions (settle time, quiet period, backoff) are differences of this clock.  The machine's clock may be set by
-hours: by NTP after boot, by an administrator, by a virtual machine that was suspended.  The monotonic clock never jumps, but
+hours: by NTP after boot, by an administrator, by a virtual machine that was suspended.  The monotonic clock is never set, but
 drifts away from the time of both clusters.  So this clock runs with the monotonic one, and at most SLEW faster or slower
 until it shows the machine's time.
 
@@ -17,10 +17,15 @@ from collections.abc import Callable
 SLEW = 0.05
 
 
-class SlewedClock:
-    """Epoch seconds; never less than before."""
+def monotonic() -> float:
+    """Seconds that are never set and go on while the machine sleeps, where the system has such a clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
-    def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
+
+class SlewedClock:
+    """Epoch seconds; never less than before.  The time in which the machine sleeps passes, so that the loop notices it."""
+
+    def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = monotonic) -> None:
         self._wall = wall
         self._monotonic = monotonic
         self._now = wall()

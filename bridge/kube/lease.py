@@ -34,6 +34,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from bridge.clock import monotonic
 from bridge.errors import Conflict, ContractError, NotFound, RemoteError, Unauthorized, said
 from bridge.kube.codec import encode
 from bridge.kube.decoding import decoded
@@ -52,11 +53,6 @@ LOGGED_EVERY_S = 10.0
 NAME_MOST = 100  # characters of a holder's name that are shown
 UNAUTHENTICATED = 401  # the credentials are not accepted, so rights are not the cause
 CREATE = "create lease"
-
-
-def monotonic() -> float:
-    """Seconds that never jump and go on while the machine sleeps, where the system has such a clock."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +262,7 @@ class Lease:
                 why = self._cannot(error)
                 if not _is_overtaken(error):
                     self._report(why)
-        self._works_until = float("-inf")
+        self._works_until, self.holder = float("-inf"), ""
         return why or f"This process stood still for longer than the lease {self.terms.readable} lasts."
 
     async def _renew(self, within_s: float) -> str:

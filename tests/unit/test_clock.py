@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
-from bridge.clock import SLEW, SlewedClock
+from bridge.clock import SLEW, SlewedClock, monotonic
 
 
 class Machine:
@@ -63,3 +64,18 @@ def test_a_deadline_is_off_by_a_twentieth_at_most_while_the_clock_is_corrected()
         machine = Machine()
         machine.wall += step
         assert machine.passes(12) == pytest.approx(12, rel=0.05 + 1e-9)
+
+
+def test_the_monotonic_clock_never_goes_back() -> None:
+    before = monotonic()
+    assert monotonic() >= before
+
+
+def test_the_time_in_which_the_machine_sleeps_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CLOCK_MONOTONIC, which stands still meanwhile, the loop acted on facts that were as old as the sleep was long."""
+    slept_s = 0.0
+    shown = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda which: shown(which) + slept_s)
+    clock = SlewedClock(wall=lambda: 1_800_000_000.0)
+    before, slept_s = clock(), 3600.0
+    assert clock() - before > 3600 * (1 - 2 * SLEW)
