@@ -31,10 +31,14 @@ class BoundedDict(dict[Q, V]):
         if weight * PART <= self._most:
             if self._held + weight > self._most:
                 self.clear()
-                self._held = 0
             self._held += weight
             self[question] = answer
         return answer
+
+    def clear(self) -> None:
+        """Drop all answers."""
+        super().clear()
+        self._held = 0
 
 
 class BoundedCache(Generic[Q, A]):

@@ -139,9 +139,8 @@ def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], 
     parts = components(asked)
     if has_affinity_between([pods for _, pods in parts]):
         return Refusal(names.REFUSED, _AFFINITY_BETWEEN_COMPONENTS)
-    known: dict[tuple[str, str], list[Alike]] = {}
     members = zip((spec, *spec.parts), parts, strict=True)
-    sites = [_site(component, pods, known, this_pass) for component, (_, pods) in members]
+    sites = [_site(component, pods, this_pass) for component, (_, pods) in members]
     at_most = sum(site.most_nodes for site in sites)
     if spec.min_nodes is not None and spec.min_nodes > at_most:
         return Refusal(names.REFUSED, _fewer_than_asked(spec.min_nodes, at_most))
@@ -178,16 +177,13 @@ def _fewer_than_asked(least: int, at_most: int) -> str:
     )
 
 
-def _site(spec: JobSpec, pods: Sequence[Pod], known: dict[tuple[str, str], list[Alike]], this_pass: Pass) -> _Site:
-    """known: the nodes that the components before this one may use, by partition and excluded nodes"""
+def _site(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> _Site:
     spec, world = replace(spec, parts=()), this_pass.world
     if spec.tasks == 1:
         return _Site(spec, pods, (), {}, world.counts_memory, on_one_node=False)
     if has_mutual_anti_affinity(pods):
         spec = replace(spec, tasks_per_node=1)
-    asked = spec.partition, spec.excluded_nodes
-    if (kinds := known.get(asked)) is None:
-        kinds = known[asked] = _usable_kinds(spec, this_pass)
+    kinds = _usable_kinds(spec, this_pass)
     this_pass.effort += len(kinds)
     offered = {kind.node.name: _offered(kind.node, world) for kind in kinds}
     # Pods that run may stay where they are, whatever their nodes offer now (S7).
@@ -201,11 +197,18 @@ def _site(spec: JobSpec, pods: Sequence[Pod], known: dict[tuple[str, str], list[
 
 
 def _usable_kinds(spec: JobSpec, this_pass: Pass) -> list[Alike]:
-    """The nodes that the component may use, grouped by hardware and by what Kubernetes lets pods use of it."""
+    """The nodes that the component may use, grouped by hardware and by what Kubernetes lets pods use of it.
+
+    They are kept until nodes change: a gang that waits is looked at again after each read of its job.
+    """
     world = this_pass.world
+    asked = spec.partition or world.default_partition, spec.excluded_nodes, world.counts_memory
+    if (known := world.usable_kinds.get(asked)) is not None:
+        return known
     usable = usable_nodes(spec, world)
     this_pass.effort += len(usable)
-    return alike(usable, lambda node: frozenset(_offered(node, world).items()))
+    kinds = alike(usable, lambda node: frozenset(_offered(node, world).items()))
+    return world.usable_kinds.keep(asked, kinds, len(usable) + len(spec.excluded_nodes))
 
 
 def _offered(node: SlurmNode, world: World) -> Amounts:

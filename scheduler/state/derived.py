@@ -82,7 +82,8 @@ def rebuilt(world: AnyWorld) -> AnyWorld:
         setattr(anew, index, compute(anew))
     anew.node_info = {node: there.without("") for node, there in world.node_info.items()}
     anew.affinity_index, anew.host_ports = _neighbours(world, anew.node_info), _host_ports(world)
-    anew.granted_unbound_pods, anew.feasibility, anew.translations = None, BoundedCache(), BoundedDict(1)
+    anew.granted_unbound_pods, anew.feasibility = None, BoundedCache()
+    anew.translations, anew.usable_kinds = BoundedDict(1), BoundedDict(1)
     anew.identities = Identities(world.config.policy)
     return anew
 

@@ -116,6 +116,7 @@ class Occupancy(Facts):
 
     def feasibility_changed(self) -> None:
         self.feasibility.clear()
+        self.usable_kinds.clear()
         self.affinity_index.nodes_changed()
         self.granted_unbound_pods = None
         self._mark_waiting()

@@ -24,6 +24,7 @@ from scheduler.model.slurm import JobSpec, Partition, SlurmNode, States
 from scheduler.nodes.observed import NodeState
 from scheduler.place.affinity import AffinityIndex, GrantedPods
 from scheduler.place.affinity_terms import WaitingTerms
+from scheduler.place.capacity import Alike
 from scheduler.place.feasible import Feasible
 from scheduler.place.fit import NodeInfo, NodeRequirements
 from scheduler.place.host_ports import HostPorts
@@ -44,6 +45,7 @@ from scheduler.tuning import Config, Tuning
 
 FORMER_KEPT = 8  # former policies, and former labels of a namespace
 MOST_TRANSLATIONS = 16_384  # some 10 MiB
+MOST_USABLE = 2_000_000  # names of nodes, each a reference: some 16 MiB
 Translated = tuple[tuple[object, ...], int | None, JobSpec]
 
 
@@ -160,6 +162,8 @@ class Tables:
         self.feasibility: BoundedCache[NodeRequirements, Feasible] = BoundedCache()
         # pod UID to the inputs of its last translation, the longest time limit in its partition, and the job specification
         self.translations: BoundedDict[str, Translated] = BoundedDict(MOST_TRANSLATIONS)
+        # partition, excluded nodes, and whether Slurm counts memory, to the kinds of the nodes that a gang may use
+        self.usable_kinds: BoundedDict[tuple[str, str, bool], list[Alike]] = BoundedDict(MOST_USABLE)
 
     def _init_slurm(self) -> None:
         """Slurm's nodes, partitions and accounting."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -11,21 +11,22 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, ObjectKind, Plan, SubmitJob
+from scheduler.actions import AllocateNow, ObjectKind, Outcome, Plan, SubmitJob
 from scheduler.apply import membership, settling, surplus
 from scheduler.decide import decide
-from scheduler.events import OwnerRead, PodsListed, Scope
+from scheduler.events import OwnerRead, PodsListed, Scope, SlurmNodesPolled
 from scheduler.explain import UNSETTLED, explain
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
-from scheduler.model.slurm import GrantedNode, JobSpec
+from scheduler.model.slurm import GrantedNode, JobSpec, SlurmNode
 from scheduler.place.assign import Part, places
-from scheduler.rules import gathering
+from scheduler.place.capacity import Alike, alike
+from scheduler.rules import gang_layout, gathering
 from scheduler.rules.gathering import gather
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.translate.grouping import JOBSET, JOBSET_PART, JOBSET_UID, SET_INDEX, Natural, natural
-from tests.builders import START, Story, pod
+from tests.builders import START, Story, job_of, pod, slurm_node
 
 NOW = START + 30
 FEW = 100  # more than are settled at once
@@ -357,3 +358,30 @@ def test_a_pod_that_comes_to_a_large_gang_in_which_places_became_free_gets_no_jo
     story.sees(*(replace(each, phase=PodPhase.FAILED) for each in (first, second)), new)
     assert gang.key in story.world.unsettled
     assert story.world.key_of_pod[new.uid] == gang.key
+
+
+def test_the_nodes_of_a_waiting_gang_are_grouped_again_only_if_nodes_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its job is read every few seconds, and there may be thousands of nodes."""
+    grouped: list[int] = []
+
+    def counting(nodes: Iterable[SlurmNode], *and_by: Any) -> list[Alike]:
+        grouped.append(len(of := list(nodes)))
+        return alike(of, *and_by)
+
+    monkeypatch.setattr(gang_layout, "alike", counting)
+    story = Story(checked=False)
+    story.sees(*(labelled(number, 2, 2) for number in range(2)))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2013)
+    [queued] = story.acts(SubmitJob, NOW)
+    story.ended(queued, at=NOW, job_id=17)
+    job = replace(job_of(labelled(0, 2, 2), 17, "PENDING"), name=queued.spec.name)
+    for second in range(1, 4):
+        story.polls({17: "PENDING"}, at=NOW + second)
+        story.reads(job, at=NOW + second)
+        story.decides(NOW + second)
+    assert grouped == [2]
+    smaller = replace(slurm_node("x1"), memory_mib=1000), slurm_node("x2")
+    story.sees(SlurmNodesPolled(smaller, None, NOW + 4))
+    story.decides(NOW + 4)
+    assert grouped == [2, 2]

@@ -36,6 +36,7 @@ from tests.builders import CONFIG, KUBE_SYSTEM, START, Story, key_of, node, pod,
 
 NOW = START + 20
 TRAIN, OTHER = pod("train"), pod("other", namespace="other")
+BUSY = frozenset({"EXTERNAL", "ALLOCATED", "DYNAMIC_NORM"})
 MAIN = (Partition("main", default=True), Partition("gpu", max_time_min=600))
 
 
@@ -57,10 +58,12 @@ def marked(story: Story, *events: Any) -> set[str]:
     ("nodes", "partitions", "is_marked"),
     [
         ((slurm_node("x1"), slurm_node("x2")), MAIN, False),
-        ((replace(slurm_node("x1"), states=frozenset({"EXTERNAL", "ALLOCATED"})), slurm_node("x2")), MAIN, False),
+        ((replace(slurm_node("x1"), states=BUSY), slurm_node("x2")), MAIN, False),
         ((slurm_node("x1"), slurm_node("x2")), None, False),
         ((slurm_node("x1"),), MAIN, True),
         ((replace(slurm_node("x1"), cpus=32), slurm_node("x2")), MAIN, True),
+        ((replace(slurm_node("x1"), memory_mib=1000), slurm_node("x2")), MAIN, True),
+        ((slurm_node("x1", static=True), slurm_node("x2")), MAIN, True),
         ((slurm_node("x1"), slurm_node("x2")), MAIN[:1], True),
     ],
     ids=[
@@ -69,6 +72,8 @@ def marked(story: Story, *events: Any) -> set[str]:
         "partitions are not listed",
         "a node is gone",
         "a node is smaller",
+        "a node has less memory",
+        "a node is in slurm.conf now",
         "a partition is gone",
     ],
 )
