@@ -37,7 +37,9 @@ from bridge.cli.policy_show import labels_given, namespace_given
 from bridge.cli.terminal import columns, say
 from bridge.policy_file import privileged_user
 from bridge.settings import Settings
+from scheduler import names
 from scheduler.model.kubernetes import Namespace
+from scheduler.model.refusal import Refusal
 from scheduler.policy import templates
 from scheduler.policy.rules import ANY, Policy, Rule, Tenant
 
@@ -217,4 +219,4 @@ def _priorities(policy: Policy) -> Iterator[Result]:
 
 
 def _allows(tenant: Tenant, qos: str) -> bool:
-    return qos in (tenant.qos.default, *tenant.qos.allowed) or ANY in tenant.qos.allowed
+    return not isinstance(tenant.qos.pick(names.QOS, qos, ""), Refusal)

@@ -120,6 +120,11 @@ def _resize(name: str, cpus: str, limit: str = "") -> Attempt:
     return replace(_pod_patch(name=name, sub="/resize", spec=spec), content_type=STRATEGIC)
 
 
+def _binding(**metadata: Any) -> Attempt:
+    body = {"metadata": {"name": "old", **metadata}, "target": {"kind": "Node", "name": "k1"}}
+    return Attempt("", f"/api/v1/namespaces/{MANAGED}/pods/old/binding", body)
+
+
 def _resize_whole(name: str, cpus: str) -> Attempt:
     return _pod_patch(name=name, sub="/resize", spec=_cpus(cpus, cpus))
 
@@ -310,6 +315,49 @@ ATTACKS: dict[str, tuple[Client, Attempt, str]] = {
         _pod_patch(sub="/status", status={"startTime": "2020-01-01T00:00:00Z"}),
         "conditions of a pod's status",
     ),
+    **{
+        f"the bridge's account changes {field} of a pod's status": (
+            BRIDGE,
+            _pod_patch(sub="/status", status={field: value}),
+            "conditions of a pod's status",
+        )
+        for field, value in {
+            "hostIP": "192.0.2.1",
+            "resize": "Deferred",
+            "observedGeneration": 77,
+            "allocatedResources": {"cpu": "9"},
+            "resources": {"requests": {"cpu": "9"}},
+        }.items()
+    },
+    "the bridge's account labels a pod by binding it": (BRIDGE, _binding(labels={"app": "x"}), "without labels"),
+    "the bridge's account writes an annotation of others by binding a pod": (
+        BRIDGE,
+        _binding(annotations={"example.com/x": "1"}),
+        "begin with slurm-bridge/",
+    ),
+    "another bridge's account labels a pod by binding it": (
+        OTHER_BRIDGE,
+        _binding(labels={"app": "x"}),
+        "without labels",
+    ),
+    "the bridge's account gives a node a network": (
+        BRIDGE,
+        _patch("/api/v1/nodes/k1", spec={"podCIDR": "192.0.2.0/24", "podCIDRs": ["192.0.2.0/24"]}),
+        "taint",
+    ),
+    **{
+        f"the bridge's account changes {field} of a node's status": (
+            BRIDGE,
+            _patch("/api/v1/nodes/k1/status", status={field: value}),
+            "SlurmReady",
+        )
+        for field, value in {
+            "phase": "Terminated",
+            "features": {"supplementalGroupsPolicy": True},
+            "runtimeHandlers": [{"name": "x"}],
+            "declaredFeatures": ["Other"],
+        }.items()
+    },
     "the bridge's account has a node collected as garbage": (
         BRIDGE,
         _patch("/api/v1/nodes/k1", metadata={"ownerReferences": [{**GONE, "apiVersion": "v1", "kind": "Namespace"}]}),
@@ -388,6 +436,8 @@ def _refusal(kube: Kube, client: Client, attempt: Attempt) -> str:
 # --- what is let through ------------------------------------------------------------------------------------------
 
 HONEST: dict[str, tuple[Client, Attempt]] = {
+    "the bridge binds a pod": (BRIDGE, _binding(**_notes(job_id="17"))),
+    "another bridge binds a pod": (OTHER_BRIDGE, _binding(**_notes(job_id="17"))),
     "the bridge makes its lease": (BRIDGE, _lease("slurm-bridge")),
     "another bridge makes its lease": (OTHER_BRIDGE, _lease("gpu-bridge")),
     "another bridge puts back an annotation of its own": (OTHER_BRIDGE, _pod_patch(metadata=_notes(job_id="1"))),

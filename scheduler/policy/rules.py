@@ -20,12 +20,18 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.selectors import holds
 from scheduler.model.setting import setting
 from scheduler.model.slurm import MAX_NICE
-from scheduler.names import REFUSED
+from scheduler.names import ACCOUNT, QOS, REFUSED
 from scheduler.policy import templates
 from scheduler.policy.templates import Origin
 
 ANY = "*"
+_IN_ANY_CASE = frozenset({ACCOUNT, QOS})  # Slurm keeps their names in lower case, and finds them in any case
 _SLURMS_OWN = "the user that runs Slurm (SlurmUser)"
+
+
+def is_same(option: str, one: str, other: str) -> bool:
+    """True if Slurm takes both values of that option for the same one: case matters only in partitions and reservations."""
+    return one == other or (option in _IN_ANY_CASE and one.casefold() == other.casefold())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +54,9 @@ class Choice:
 
         option   the annotation; wanted: its value, None: the pod has none; where: the namespace, in words
         """
-        if wanted is None or wanted == self.default:
+        if wanted is None or is_same(option, wanted, self.default):
             return self.default
-        if wanted in self.allowed or ANY in self.allowed:
+        if ANY in self.allowed or any(is_same(option, wanted, each) for each in self.allowed):
             return wanted
         choices = sorted({self.default, *self.allowed} - {""})
         hint = f"Allowed here: {', '.join(choices)}." if choices else "No value may be chosen here."

@@ -17,7 +17,7 @@ from scheduler.model.slurm import Job, JobSpec
 from scheduler.model.text import span
 from scheduler.place.assign import shortfall
 from scheduler.place.feasible import slurm_name
-from scheduler.policy.rules import Tenant
+from scheduler.policy.rules import Tenant, is_same
 from scheduler.rules.binding import (
     LOOK_AGAIN_S,
     Binding,
@@ -251,7 +251,9 @@ def _beyond(tenant: Tenant, pod: Pod, workload: Workload, job: Placeholder, read
         # The default partition is not known while slurmdbd is away.
         slurms_own = this_pass.world.default_partition if option == names.PARTITION else ""
         usual = asked or choice.default or slurms_own or value
-        if value != usual and isinstance(refused := choice.pick(option, value, f"namespace {pod.namespace}"), Refusal):
+        if value == usual or is_same(option, value, usual):
+            continue
+        if isinstance(refused := choice.pick(option, value, f"namespace {pod.namespace}"), Refusal):
             return refused.message
     return ""
 

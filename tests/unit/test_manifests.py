@@ -150,6 +150,39 @@ def test_a_policy_about_labels_or_annotations_also_judges_requests_for_a_status(
     }
 
 
+def test_the_own_account_policies_compare_every_field_but_those_that_the_bridge_writes() -> None:
+    """A field that is not listed is compared, so a policy need not know the fields of later versions.
+
+    A binding writes labels and annotations of the pod.
+    """
+    policies = {
+        each["metadata"]["name"].removeprefix("slurm-bridge-own-account-"): each["spec"]
+        for each in objects(MANIFESTS / "admission" / "own-account.yaml")
+        if each["kind"] == "ValidatingAdmissionPolicy"
+    }
+    both_ways = re.compile(
+        r"variables\.(\w+)\.all\(key, key == '(\w+)' \|\| variables\.\w+\[\?key] == variables\.\w+\[\?key]\)"
+    )
+    left_out = {
+        name: set(both_ways.findall(" ".join(each["expression"] for each in spec["validations"])))
+        for name, spec in policies.items()
+    }
+    assert left_out["pods"] == {
+        ("spec", "activeDeadlineSeconds"),
+        ("specBefore", "activeDeadlineSeconds"),
+        ("status", "conditions"),
+        ("statusBefore", "conditions"),
+    }
+    assert left_out["nodes"] == {
+        ("spec", "taints"),
+        ("specBefore", "taints"),
+        ("status", "conditions"),
+        ("statusBefore", "conditions"),
+    }
+    [bound] = policies["bindings"]["matchConstraints"]["resourceRules"]
+    assert (bound["operations"], bound["resources"]) == (["CREATE"], ["pods/binding"])
+
+
 def test_no_role_names_an_object_as_a_generated_one_is_named() -> None:
     """kustomize takes such a name for that of the generated object, and adds its digest."""
     [overlay] = objects(MANIFESTS / "minimal" / "kustomization.yaml")

@@ -102,7 +102,7 @@ def test_users_that_creators_of_service_accounts_choose_are_a_warning(
 
 def test_a_priority_class_that_no_rule_allows_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rule = {"namespaces": ["a"], "user": "alice", "qos": {"allowed": ["urgent"]}}
-    path = written(tmp_path, rule, priority_classes={"high": {"qos": "urgent"}, "odd": {"qos": "nowhere"}})
+    path = written(tmp_path, rule, priority_classes={"high": {"qos": "Urgent"}, "odd": {"qos": "nowhere"}})
     code, said = checked(path, capsys)
     assert code == 1
     assert "PriorityClass odd selects QOS nowhere, which no rule allows: its pods are refused." in said

@@ -76,6 +76,14 @@ def test_a_choice_within_what_is_allowed(choice: Choice, wanted: str | None, pic
 
 
 @pytest.mark.parametrize(
+    ("option", "is_found"), [("account", True), ("qos", True), ("partition", False), ("reservation", False)]
+)
+def test_upper_case_matters_where_it_matters_to_slurm(option: str, is_found: bool) -> None:
+    for choice in (Choice("TeamA"), Choice("", ("TeamA",))):
+        assert isinstance(choice.pick(option, "teama", "here"), str) is is_found
+
+
+@pytest.mark.parametrize(
     ("choice", "hint"),
     [
         (Choice(), "No value may be chosen here."),

@@ -25,7 +25,8 @@ from scheduler.explain import explain
 from scheduler.model.kubernetes import Container, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job, Partition
 from scheduler.place.fit import EXTRA_WAIT_S
-from tests.builders import KUBE_SYSTEM, MIB, START, Story, grant, job_of, key_of, node, pod, slurm_node
+from scheduler.policy.rules import Choice, Policy, Rule, Tenant
+from tests.builders import CONFIG, KUBE_SYSTEM, MIB, START, Story, grant, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 20
 NODES = ("x1", "x2", "x3", "x4")
@@ -520,6 +521,9 @@ def test_a_preempted_pod_that_still_terminates_is_waited_for() -> None:
     assert [bind.name for bind in story.acts(BindPod, NOW + 20)] == ["big"]
 
 
+IN_CAPITALS = Tenant("alice", accounts=Choice("TEAMA"), qos=Choice("HIGH"))
+
+
 def test_a_pod_that_is_refused_now_gives_its_grant_back() -> None:
     """Adopted from a previous process, whose policy was another."""
     story = Story()
@@ -529,6 +533,27 @@ def test_a_pod_that_is_refused_now_gives_its_grant_back() -> None:
     story.reads(job_of(edited, 17), at=NOW, granted=grant(17))
     [cancel] = story.acts(CancelJob, NOW)
     assert cancel.reason.startswith('released: The account "teamx" is not allowed')
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+@pytest.mark.parametrize("shown", [{"account": "teama"}, {"qos": "high"}], ids=["account", "QOS"])
+def test_a_grant_is_used_though_slurm_shows_in_lower_case_what_the_admin_wrote_in_upper_case(
+    shown: dict[str, str], is_adopted: bool
+) -> None:
+    story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), IN_CAPITALS),))))
+    train = pod("train")
+    if is_adopted:
+        story.sees(train)
+        story.polls({17: "RUNNING"}, at=NOW)
+    else:
+        story.queues(train, 17, at=NOW)
+        story.polls({17: "RUNNING"}, at=NOW + 1)
+        story.decides(NOW + 1)
+    read = replace(
+        job_of(train, 17, submitted=START - 50 if is_adopted else NOW), **({"account": "TEAMA", "qos": "HIGH"} | shown)
+    )
+    story.reads(read, at=NOW + 1, granted=grant(17))
+    assert [each.job_id for each in story.acts(BindPod, NOW + 1)] == [17]
 
 
 @pytest.mark.parametrize(
