@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from bridge.errors import RemoteError
 from bridge.kube.client import KubeClient
+from scheduler import names
 from scheduler.events import Event, RightsChecked
 from scheduler.state.world import World
 
@@ -87,8 +88,13 @@ def spelled(rights: Iterable[Right]) -> str:
     return ", ".join(f"{verb} {resource}{'/' + sub if sub else ''}" for verb, resource, _, sub in rights)
 
 
-def remedy(namespace: str) -> str:
-    """The command that gives the rights of NAMESPACE."""
+def remedy(namespace: str, bridge: str) -> str:
+    """What gives the rights of NAMESPACE to the bridge of that `scheduler_name`.
+
+    The file of the command names the account of the bridge slurm-bridge.  Other bridges are releases of the chart.
+    """
+    if bridge != names.SCHEDULER_NAME:
+        return f"name {namespace} under `namespaces` in the values of {bridge}'s release of the chart (docs/scale.md)."
     return f"kubectl apply --namespace={namespace} -f manifests/namespace/rolebinding.yaml"
 
 
@@ -141,10 +147,10 @@ class RightsMonitor:
     def sentences(self) -> list[str]:
         """A sentence for each of the first namespaces with what is missing and what to do, and one for the others."""
         everywhere = self.lacking.get(EVERYWHERE)
-        shown = [_sentence(namespace, rights) for namespace, rights in sorted(self.namespaces.items())]
+        shown = [self._sentence(namespace, rights) for namespace, rights in sorted(self.namespaces.items())]
         rest = len(shown) - NAMED_MOST
         return (
-            ([_sentence(EVERYWHERE, everywhere)] if everywhere else [])
+            ([self._sentence(EVERYWHERE, everywhere)] if everywhere else [])
             + shown[:NAMED_MOST]
             + ([f"Rights are missing in {rest:,} more namespaces; the log names them."] if rest > 0 else [])
         )
@@ -206,7 +212,7 @@ class RightsMonitor:
         if lacking:
             self.lacking[namespace] = lacking
             if lacking != before:
-                log.warning("%s", _sentence(namespace, lacking))
+                log.warning("%s", self._sentence(namespace, lacking))
         elif before:
             where = f"in namespace {namespace}" if namespace else "everywhere"
             log.info("Kubernetes: all rights are there %s now", where)
@@ -215,11 +221,16 @@ class RightsMonitor:
     def _emit_missing(self) -> None:
         """Emit the namespaces in which pods cannot be bound or ended."""
         waits = {name: rights for name, rights in self.namespaces.items() if not set(ESSENTIAL).isdisjoint(rights)}
-        said = {name: "" if SAYS in rights else _sentence(name, rights) for name, rights in waits.items()}
+        said = {name: "" if SAYS in rights else self._sentence(name, rights) for name, rights in waits.items()}
         self._emit(RightsChecked(said, self._clock()))
 
+    def _sentence(self, namespace: str, rights: list[Right]) -> str:
+        return _sentence(
+            namespace, rights, names.SCHEDULER_NAME if self._world is None else self._world.config.scheduler_name
+        )
 
-def _sentence(namespace: str, rights: list[Right]) -> str:
+
+def _sentence(namespace: str, rights: list[Right], bridge: str) -> str:
     if namespace == EVERYWHERE:
         blind = not set(CLUSTER).isdisjoint(rights)
         what = (
@@ -234,5 +245,5 @@ def _sentence(namespace: str, rights: list[Right]) -> str:
     effect = "its pods wait" if not set(ESSENTIAL).isdisjoint(rights) else "its pods lack a part of the bridge's work"
     return (
         f"Kubernetes: slurm-bridge may not {spelled(rights)} in namespace {namespace}, so {effect}. "
-        f"Give it the rights: {remedy(namespace)}"
+        f"Give it the rights: {remedy(namespace, bridge)}"
     )

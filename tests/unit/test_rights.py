@@ -46,9 +46,11 @@ class Server:
         return right not in self.without and not self.bound.isdisjoint({namespace, ""})
 
 
-def watching(server: Server, **namespaces: dict[str, str]) -> tuple[RightsMonitor, list[float]]:
+def watching(
+    server: Server, bridge: str = "slurm-bridge", **namespaces: dict[str, str]
+) -> tuple[RightsMonitor, list[float]]:
     """With a clock that the test moves."""
-    world = new_world(Settings().config(accounting=False), started=0.0)
+    world = new_world(Settings(scheduler_name=bridge).config(accounting=False), started=0.0)
     world.namespaces = {name: Namespace(name=name, uid=name, labels=labels) for name, labels in namespaces.items()}
     clock = [0.0]
     return RightsMonitor(cast(KubeClient, server), world, lambda: clock[0], lambda: 0.0, told.append), clock
@@ -73,6 +75,17 @@ async def test_a_namespace_without_a_role_binding_is_named_with_what_gives_the_r
     assert "may not delete pods, patch pods, patch pods/status, create pods/binding" in sentence
     assert sentence.endswith("kubectl apply --namespace=lab -f manifests/namespace/rolebinding.yaml")
     assert [record.message for record in caplog.records] == [sentence]
+
+
+async def test_another_bridge_is_not_told_to_give_the_first_one_its_rights() -> None:
+    """manifests/namespace/rolebinding.yaml names the account slurm-bridge/slurm-bridge."""
+    found, _ = watching(Server(), "gpu-bridge", lab=MANAGED)
+    await found.check()
+    [sentence] = found.sentences()
+    assert "rolebinding.yaml" not in sentence
+    assert sentence.endswith(
+        "name lab under `namespaces` in the values of gpu-bridge's release of the chart (docs/scale.md)."
+    )
 
 
 async def test_rights_that_are_held_everywhere_are_not_asked_for_in_each_namespace() -> None:

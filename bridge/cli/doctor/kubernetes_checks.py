@@ -54,7 +54,7 @@ def _rights(seen: Observations) -> Iterator[Result]:
     lacking_in = seen.rights_in.get()
     for namespace, missing in lacking_in.items():
         problem = f"May not {rights.spelled(missing)} in namespace {namespace}: its pods would wait."
-        yield error(problem, rights.remedy(namespace))
+        yield error(problem, rights.remedy(namespace, seen.usable.scheduler_name))
     if not lacking and not lacking_in:
         yield ok(f"all {len(held) + len(rights.NAMESPACE):,} that the bridge uses")
 

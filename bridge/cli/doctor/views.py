@@ -75,13 +75,19 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class OtherPods:
-    """Pods that other schedulers bound to nodes: all of them, and the pods without a DaemonSet as owner."""
+    """Pods that other schedulers bound to nodes: all of them, and the pods without a job whose owner is no DaemonSet."""
 
     pods: tuple[Pod, ...]
 
     @property
     def strangers(self) -> tuple[Pod, ...]:
-        return tuple(pod for pod in self.pods if pod.owner is None or pod.owner.kind not in ("DaemonSet", "Node"))
+        # Pods of another bridge have a job.
+        return tuple(
+            pod
+            for pod in self.pods
+            if (pod.owner is None or pod.owner.kind not in ("DaemonSet", "Node"))
+            and names.JOB_ID not in pod.annotations
+        )
 
 
 Choice = tuple[str, str, str]  # Slurm user, what is chosen ("account", "partition", "qos"; "" nothing), its value

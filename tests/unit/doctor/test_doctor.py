@@ -422,6 +422,13 @@ async def test_pods_of_other_schedulers_on_shared_nodes_are_a_warning_except_pod
     assert sentence.startswith("1 pod of other schedulers on x2 (hpc/web): ")
 
 
+async def test_pods_of_another_bridge_have_jobs_and_are_no_warning(both: Both) -> None:
+    placed = objects.pod("hpc", "web", scheduler="gpu-bridge", nodeName="x2")
+    placed["metadata"]["annotations"] = {names.JOB_ID: "17"}
+    both.kube.create(time.time(), "pods", placed)
+    assert troubles(await both.findings()) == []
+
+
 async def test_a_partition_of_the_policy_that_is_down_is_a_warning(both: Both) -> None:
     both.slurm.partitions["main"] = replace(both.slurm.partitions["main"], up=False)
     assert said(await both.findings(), "partitions", Level.WARNING) == ["Partition main is not up: pods wait there."]
