@@ -10,8 +10,10 @@ from bridge.simulation.invariants.patience import DELETED_S, GANG_S, SOON_S
 from bridge.simulation.invariants.pod_facts import full_name, is_finished, keys_of, shown_job
 from bridge.simulation.invariants.unused_grants import UnusedGrants
 from bridge.simulation.invariants.violation import Finding
+from bridge.simulation.kube.objects import host_ports
 from bridge.simulation.observations import Object, SeenJob
 from scheduler import names
+from scheduler.place.host_ports import ports_conflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ class AtRest:
         job if a place becomes free after a restart: the new process does not know what the job of the gang asked for (W5).
         It also keeps a job of another user than that of the gang's job: the policy changed between the two submissions.  The
         place of a pod that succeeded is not free: the gang needs no other pod in its stead (W5).  In a heterogeneous job the
-        free place may be too small for a pod that has its own job; the sizes of the places are not compared here.
+        free place may be too small for a pod that has its own job; the sizes of the places are not compared here.  Nor can a
+        pod take a place on a node where another pod has its host port.
         """
         parts = self.seen.parts(job)
         tasks = sum(part.tasks for part in parts)
@@ -133,11 +136,20 @@ class AtRest:
         taken = len(staying) - len(without) + self._succeeded_in(job)
         keeps = self.seen.is_inherited(job) or len(parts) > 1
         waiting = [pod for pod in without if not any(keeps or own.user != job.user for own in self.seen.own_jobs(pod))]
+        waiting = [pod for pod in waiting if self._has_free_ports(pod, {node for part in parts for node in part.nodes})]
         made = (self.seen.of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)
         since = max([self.seen.of_slurm(job.starts), *made])
         if bound and waiting and taken < tasks and self.seen.clock() - since > GANG_S:
             what = f"{len(bound)} pods are bound for job {job.id} of {tasks} tasks; pods that wait: {len(waiting)}"
             yield Finding("V4", str(job.id), what)
+
+    def _has_free_ports(self, pod: Object, nodes: set[str]) -> bool:
+        """True if one of the nodes has the host ports of the pod free."""
+        others = [other for other in self.seen.kube.pods() if not is_finished(other)]
+        return any(
+            not any(ports_conflict(host_ports(pod), host_ports(other)) for other in others if _node(other) == node)
+            for node in nodes
+        )
 
     def _waits_for_place(self, pod: Object, granted: float) -> bool:
         """True if the pod shows that it waits for a place, and was created after the grant of the gang, at *granted*."""
@@ -149,3 +161,8 @@ class AtRest:
         """The number of pods that succeeded on a place of the job."""
         succeeded = (pod for pod in self.seen.kube.pods() if pod["status"].get("phase") == "Succeeded")
         return sum(shown_job(pod) == str(job.id) and not self.seen.claims(pod) for pod in succeeded)
+
+
+def _node(pod: Object) -> str | None:
+    node: str | None = pod["spec"].get("nodeName")
+    return node

@@ -475,6 +475,20 @@ def test_after_a_restart_a_surplus_pod_may_wait_with_its_own_job_beside_a_free_p
     assert "V4" in told, "without its own job it is a member"
 
 
+def test_a_surplus_pod_keeps_its_own_job_while_another_pod_has_its_port_on_the_node_of_the_free_place() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_gangs_job(17, 3, {"x1": 2, "x2": 1})
+    gang(seen, kept, "x1", "x1", "")
+    seen.has_job(18, "m2")
+    seen.has_pod("other", on="x2")
+    for name in ("m0", "m2", "other"):
+        seen.there[name]["spec"]["containers"][0]["ports"] = [{"containerPort": 8080, "hostPort": 8080}]
+    assert not half_bound(kept, seen)
+    seen.there["other"]["status"]["phase"] = "Succeeded"
+    assert half_bound(kept, seen)
+
+
 def test_a_surplus_pod_may_keep_its_own_job_of_another_user_beside_a_free_place_of_its_gang() -> None:
     """The policy gave the namespace another user between the two submissions."""
     seen = Seen()
