@@ -42,15 +42,21 @@ class Alike:
 
 def alike(nodes: Iterable[SlurmNode], and_by: Callable[[SlurmNode], object] | None = None) -> list[Alike]:
     """The nodes, grouped by their hardware.  and_by: another property by which they are grouped; None: no other"""
+    return merged((Alike(node, (node.name,)) for node in nodes), and_by)
+
+
+def merged(kinds: Iterable[Alike], and_by: Callable[[SlurmNode], object] | None = None) -> list[Alike]:
+    """The nodes of these kinds, grouped as `alike` groups nodes."""
     groups: dict[object, Alike] = {}
     names_of: dict[object, list[str]] = {}
-    for node in nodes:
+    for each in kinds:
+        node = each.node
         hardware = node.cpus, node.memory_mib, node.loses_devices, frozenset(node.gres.items())
         kind = hardware if and_by is None else (hardware, and_by(node))
         if kind not in groups:
             names_of[kind] = []
             groups[kind] = Alike(node, names_of[kind])
-        names_of[kind].append(node.name)
+        names_of[kind] += each.names
     return list(groups.values())
 
 

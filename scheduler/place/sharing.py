@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -53,6 +53,24 @@ def most_pods_on(
         return dict.fromkeys(offered, PodsPerNode(1, f"host port {port}", alike))
     wanted = {resource: need for resource, need in _wanted(pods).items() if resource not in unlimited}
     return {name: _most(amounts, wanted, len(pods)) for name, amounts in offered.items()}
+
+
+def steps(shapes: Iterable[Collection[Pod]]) -> dict[str, list[int]]:
+    """The amounts of each resource, ascending, from which on a node holds one more pod of one of these shapes.
+
+    Nodes that offer amounts between the same steps hold equally many pods of each shape.  Nodes of one kind of hardware often
+    differ by some KiB of memory, and are compared with each shape as one node.
+    """
+    found: dict[str, set[int]] = {}
+    for pods in shapes:
+        for resource, need in _wanted(pods).items():
+            found.setdefault(resource, set()).update(need.steps())
+    return {resource: sorted(amounts) for resource, amounts in found.items()}
+
+
+def step_of(offered: Amounts, by: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
+    """The number of steps (see `steps`) that the node reaches, by resource."""
+    return tuple([bisect_right(amounts, offered.get(resource, 0)) for resource, amounts in by.items()])
 
 
 def has_mutual_anti_affinity(pods: Sequence[Pod]) -> bool:
@@ -164,6 +182,13 @@ class _Wanted:
     amounts: Sequence[int]
     pods: Sequence[int]
     sums: Sequence[int]
+
+    def steps(self) -> Iterator[int]:
+        """The amounts from which on one more pod is held."""
+        before = 0
+        for amount, used in zip(self.amounts, self.sums, strict=True):
+            yield from range(before + amount, used + 1, amount)
+            before = used
 
     def held(self, offered: int) -> int | None:
         """The number of pods for which so much is enough, whichever of them these are; None: it is enough for all."""

@@ -16,7 +16,7 @@ from scheduler.model.hostlist import expand, folded
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec, SlurmNode
-from scheduler.place.capacity import Alike, alike, fewest_nodes, lacking, laid_out, rooms_on
+from scheduler.place.capacity import Alike, alike, fewest_nodes, lacking, laid_out, merged, rooms_on
 from scheduler.place.node_counts import Counted, shared
 from scheduler.place.separate_nodes import SeparateNodes
 from scheduler.place.sharing import (
@@ -27,6 +27,8 @@ from scheduler.place.sharing import (
     keeps_all_together,
     most_pods_on,
     need_one_node,
+    step_of,
+    steps,
 )
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.world import World
@@ -140,7 +142,8 @@ def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], 
     if has_affinity_between([pods for _, pods in parts]):
         return Refusal(names.REFUSED, _AFFINITY_BETWEEN_COMPONENTS)
     members = zip((spec, *spec.parts), parts, strict=True)
-    sites = [_site(component, pods, this_pass) for component, (_, pods) in members]
+    kinds = _Kinds(steps(pods for _, pods in parts if len(pods) > 1), this_pass)
+    sites = [_site(component, pods, kinds, this_pass) for component, (_, pods) in members]
     at_most = sum(site.most_nodes for site in sites)
     if spec.min_nodes is not None and spec.min_nodes > at_most:
         return Refusal(names.REFUSED, _fewer_than_asked(spec.min_nodes, at_most))
@@ -177,13 +180,36 @@ def _fewer_than_asked(least: int, at_most: int) -> str:
     )
 
 
-def _site(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> _Site:
+class _Kinds:
+    """The nodes that components of one gang may use, grouped by hardware and by how many pods Kubernetes lets use them.
+
+    by   see `steps`: those of all components, because most of them may use the same nodes
+    """
+
+    def __init__(self, by: Mapping[str, Sequence[int]], this_pass: Pass) -> None:
+        self._by, self._pass = by, this_pass
+        self._known: dict[tuple[str, str], list[Alike]] = {}
+
+    def of(self, spec: JobSpec) -> list[Alike]:
+        """The kinds of nodes that this component may use."""
+        asked = spec.partition, spec.excluded_nodes
+        if (known := self._known.get(asked)) is None:
+            finer = _usable_kinds(spec, self._pass)
+            self._pass.effort += len(finer)
+            known = self._known[asked] = merged(finer, self._step_of)
+        return known
+
+    def _step_of(self, node: SlurmNode) -> tuple[int, ...]:
+        return step_of(_offered(node, self._pass.world), self._by)
+
+
+def _site(spec: JobSpec, pods: Sequence[Pod], known: _Kinds, this_pass: Pass) -> _Site:
     spec, world = replace(spec, parts=()), this_pass.world
     if spec.tasks == 1:
         return _Site(spec, pods, (), {}, world.counts_memory, on_one_node=False)
     if has_mutual_anti_affinity(pods):
         spec = replace(spec, tasks_per_node=1)
-    kinds = _usable_kinds(spec, this_pass)
+    kinds = known.of(spec)
     this_pass.effort += len(kinds)
     offered = {kind.node.name: _offered(kind.node, world) for kind in kinds}
     # Pods that run may stay where they are, whatever their nodes offer now (S7).

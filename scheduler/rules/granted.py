@@ -50,6 +50,7 @@ from scheduler.rules.status import outage, statuses
 from scheduler.rules.submission import (
     LONG_AGO,
     asked_by,
+    claim_problem,
     is_managed,
     job_like_bound_pods,
     not_managed,
@@ -139,8 +140,7 @@ def _lasting_problem(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) 
     """Why a volume claim of these pods cannot be used, if the time for volumes is over (F4); "": their claims are awaited."""
     if not volumes_are_late(job, this_pass):
         return ""
-    claims = (claim for pod in unbound for claim in this_pass.world.claims.get(pod.uid, ()))
-    return next((claim.problem for claim in claims if claim.problem), "")
+    return claim_problem(unbound, this_pass.world)
 
 
 def _comes_first(workload: Workload, unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> Decision | None:

@@ -44,12 +44,16 @@ def read_stale_owners(workload: Workload, pods: Iterable[Pod], this_pass: Pass) 
 
 def read_again(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision:
     """Read the owners of refused pods again, each once in a while, to see a correction there."""
-    every_s = AGAIN_S * max(1.0, len(this_pass.world.by_phase[Phase.UNSUBMITTED]) / MANY)
-    found = []
+    every_s, found = again_every_s(this_pass), []
     for pod, ref in _owners(pods, this_pass.world):
         due = _read_or_asked_at(owner_key(pod.namespace, ref), this_pass.world) + every_s
         found.append(wake(due) if this_pass.now < due else plan_action(_read(pod, ref, workload), "owners"))
     return in_turn(found)
+
+
+def again_every_s(this_pass: Pass) -> float:
+    """After how many seconds what a refused pod refers to is read again: longer if many pods wait."""
+    return AGAIN_S * max(1.0, len(this_pass.world.by_phase[Phase.UNSUBMITTED]) / MANY)
 
 
 def read_in_passing(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> tuple[Decision, bool]:

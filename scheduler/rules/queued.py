@@ -14,7 +14,14 @@ from scheduler.rules.limits import read_limits
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import outage, waiting, waiting_unread
-from scheduler.rules.submission import is_managed, not_managed, read_unknown_claims, spec_for
+from scheduler.rules.submission import (
+    claim_problem,
+    is_managed,
+    not_managed,
+    read_claims_again,
+    read_unknown_claims,
+    spec_for,
+)
 from scheduler.rules.uninstall import withdraw
 from scheduler.state.backoff import Attempt
 from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder, RefusedChange
@@ -69,7 +76,8 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
         return ends, ""
     reads, all_read = read_in_passing(workload, workload.members, this_pass)
     if (claims := read_unknown_claims(workload, workload.members, this_pass)) is not None:
-        return reads + claims, ""
+        problem = claim_problem(workload.members, this_pass.world)
+        return reads + claims, f"{problem[:1].upper()}{problem[1:].rstrip('.')}." if problem else ""
     if not all_read:
         return reads, ""
     if not is_managed(workload.first, this_pass.world):  # the policy gives them no job any more: V8
@@ -77,7 +85,7 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
     spec = spec_for(workload, this_pass)
     if isinstance(spec, Refusal):
         # The refusal may pass, if nodes come back or annotations are corrected; the job keeps its age.
-        return reads, spec.message
+        return reads + read_claims_again(workload, workload.members, this_pass), spec.message
     asked = job.spec
     if asked is None:
         asked, adopts = _adopted(job, spec)

@@ -24,7 +24,7 @@ from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wait_for, wake
 from scheduler.rules.gang_layout import lay_out, with_usable_nodes
-from scheduler.rules.owners import OWNERS_FIRST, unreadable
+from scheduler.rules.owners import OWNERS_FIRST, again_every_s, unreadable
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
 from scheduler.state.workload import Workload
@@ -109,10 +109,16 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass, claims_since: float
         return combine((read, failing, note(awaits=key), Decision(why=OWNERS_FIRST)))
     if _are_claims_known(workload, pod, world, claims_since):
         return None
-    problem = next((claim.problem for claim in world.claims.get(pod.uid, ()) if claim.problem), "")
+    problem = claim_problem([pod], world)
     shown = status(pod, names.REFUSED, problem, warning=True) if problem else NOTHING
     failing = unreadable(pod, "A volume claim", pod.uid, this_pass) if not problem else NOTHING
     return combine((shown, _read_claims(workload, pod, this_pass), failing, Decision(why=CLAIMS_FIRST)))
+
+
+def claim_problem(pods: Iterable[Pod], world: World) -> str:
+    """Why a volume claim of these pods cannot be used, in words, as it was read last; "": each can, or was not read."""
+    claims = (claim for pod in pods for claim in world.claims.get(pod.uid, ()))
+    return next((claim.problem for claim in claims if claim.problem), "")
 
 
 def read_unknown_claims(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
@@ -122,6 +128,16 @@ def read_unknown_claims(workload: Workload, pods: Iterable[Pod], this_pass: Pass
     """
     unknown = [pod for pod in pods if not _are_claims_known(workload, pod, this_pass.world)]
     return combine(_read_claims(workload, pod, this_pass) for pod in unknown) if unknown else None
+
+
+def read_claims_again(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision:
+    """Read the volume claims of refused pods again, once in a while: the claims may have been made anew elsewhere (F1)."""
+    read_at, found = this_pass.world.claims_read_at, []
+    for pod in pods:
+        if pod.claims and pod.uid in read_at:
+            due = read_at[pod.uid] + again_every_s(this_pass)
+            found.append(wake(due) if this_pass.now < due else _read_claims(workload, pod, this_pass))
+    return combine(found)
 
 
 def _are_claims_known(workload: Workload, pod: Pod, world: World, since: float = LONG_AGO) -> bool:

@@ -22,6 +22,7 @@ from scheduler.rules.submission import (
     not_managed,
     one_job,
     over_limit,
+    read_claims_again,
     read_first,
     submit,
     too_large,
@@ -65,6 +66,7 @@ def _translate_and_ask(workload: Workload, pods: list[Pod], this_pass: Pass) -> 
     shown = NOTHING
     if (why_not := refusal or workload.refused) is not None:
         shown = statuses(pods, why_not.reason, why_not.message) + read_again(workload, pods, this_pass)
+        shown += read_claims_again(workload, pods, this_pass)
     if refusal is not None:
         return shown
     assert isinstance(spec, JobSpec)

@@ -19,6 +19,8 @@ from scheduler.place.sharing import (
     keeps_all_together,
     most_pods_on,
     need_one_node,
+    step_of,
+    steps,
 )
 from tests.builders import MIB, pod
 from tests.properties.test_affinity import selects
@@ -105,6 +107,22 @@ def test_a_node_holds_so_many_pods_that_any_of_them_fit_together(
     if found.pods < len(gang):
         assert found.alike == (len({needs(each).get(found.of, 0) for each in gang}) == 1)
     assert most_pods_on({"x1": there}, gang, unlimited=there)["x1"].pods == len(gang)
+
+
+@given(
+    st.lists(st.lists(amounts, min_size=1, max_size=4), min_size=1, max_size=3),
+    st.lists(amounts, min_size=2, max_size=8),
+)
+def test_nodes_between_the_same_steps_hold_equally_many_pods_of_each_shape(
+    wants: list[list[dict[str, int]]], nodes: list[dict[str, int]]
+) -> None:
+    shapes = [[pod(f"p{number}", pod_requests=each) for number, each in enumerate(shape)] for shape in wants]
+    by, offered = steps(shapes), {f"x{number}": has | {"pods": 3} for number, has in enumerate(nodes)}
+    held: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    for name, has in offered.items():
+        most = tuple(most_pods_on({name: has}, pods)[name].pods for pods in shapes)
+        held.setdefault(step_of(has, by), set()).add(most)
+    assert all(len(different) == 1 for different in held.values())
 
 
 def test_a_node_that_is_not_the_cluster_s_largest_holds_fewer() -> None:

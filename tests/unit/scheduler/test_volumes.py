@@ -1,4 +1,4 @@
-"""Volume claims that only one pod at a time may use (F4)."""
+"""Volume claims that change while their pod waits (F1), and claims that only one pod at a time may use (F4)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.actions import AllocateNow, BindPod, CancelJob, ReadClaims, SetPodCondition, SubmitJob
-from scheduler.events import ClaimsRead, PodDeleted, PodSeen, Scope
-from scheduler.model.kubernetes import Claim, Pod, PodPhase
+from scheduler.actions import AllocateNow, BindPod, CancelJob, ReadClaims, SetPodCondition, SubmitJob, UpdateJob
+from scheduler.events import ClaimsRead, NodeDeleted, PodDeleted, PodSeen, Scope
+from scheduler.model.kubernetes import Claim, NodeTerm, Pod, PodPhase, Requirement
 from tests.builders import CONFIG, START, Story, grant, job_of, pod
 from tests.unit.scheduler.test_gangs import member
 
@@ -109,3 +109,60 @@ def test_pods_of_a_gang_that_share_a_claim_that_only_one_pod_may_use_say_that_th
         "w-1: only one pod at a time may use claim data of hpc/w-1 (ReadWriteOncePod), and hpc/w-0 uses it. "
         "Both are pods of one gang, which start together: give each a claim of its own."
     )
+
+
+def on(name: str) -> Claim:
+    """The claim, with a volume that only this node reaches."""
+    return Claim("data", True, (NodeTerm(fields=(Requirement("metadata.name", "In", (name,)),)),))
+
+
+def test_a_pod_whose_volume_no_node_reaches_is_submitted_after_its_claim_was_made_anew_elsewhere() -> None:
+    """Kubernetes lets a user delete a claim while its pod waits, because a pod without a node does not protect it."""
+    story = Story()
+    story.polls(at=NOW)
+    story.sees(TRAIN)
+    [read] = story.acts(ReadClaims, NOW)
+    story.sees(ClaimsRead(TRAIN.uid, (on("gone"),), NOW))
+    story.ended(read, at=NOW)
+    [said] = story.acts(SetPodCondition, NOW)
+    assert "out of reach of the pod's volumes" in said.message
+    story.ended(said, at=NOW)
+    assert story.decides(NOW + 30) == []
+    [read] = story.acts(ReadClaims, NOW + 60)
+    story.sees(ClaimsRead(TRAIN.uid, (on("x2"),), NOW + 61))
+    story.ended(read, at=NOW + 61)
+    [asked] = story.acts(AllocateNow, NOW + 61)
+    assert asked.spec.excluded_nodes == "x1"
+
+
+def test_a_waiting_job_follows_a_claim_that_was_made_anew_after_the_node_of_its_volume_was_gone() -> None:
+    story = Story()
+    story.polls(at=NOW)
+    story.sees(TRAIN)
+    [read] = story.acts(ReadClaims, NOW)
+    story.sees(ClaimsRead(TRAIN.uid, (on("x2"),), NOW))
+    story.ended(read, at=NOW)
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 50)
+    story.reads(job_of(TRAIN, 17, "PENDING", reason="Resources"), at=NOW + 50)
+    story.sees(NodeDeleted("x2"))
+    story.decides(NOW + 50)
+    [read] = story.acts(ReadClaims, NOW + 60)
+    story.sees(ClaimsRead(TRAIN.uid, (on("x1"),), NOW + 61))
+    story.ended(read, at=NOW + 61)
+    [update] = story.acts(UpdateJob, NOW + 61)
+    assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "x2")
+
+
+def test_after_a_restart_a_waiting_pod_shows_that_its_claim_was_deleted_which_keeps_its_job_as_it_is() -> None:
+    story, old = Story(), replace(TRAIN, created=START - 60)
+    story.sees(old)
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(job_of(old, 17, "PENDING", reason="Resources", submitted=START - 50), at=NOW)
+    [read] = story.acts(ReadClaims, NOW)
+    story.sees(ClaimsRead(old.uid, (Claim("data", False, problem="claim data does not exist"),), NOW))
+    story.ended(read, at=NOW)
+    story.decides(NOW)
+    [said] = story.acts(SetPodCondition, NOW + 5)
+    assert said.message.startswith("Waiting in Slurm partition main (Resources")
+    assert said.message.endswith(" Claim data does not exist.")
