@@ -25,7 +25,7 @@ from scheduler.rules.identity import cancel
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
 from scheduler.rules.submission import asked_by, translated
-from scheduler.rules.volumes import await_volumes, users_of_volumes, why_in_use
+from scheduler.rules.volumes import await_volumes, users_of_volumes, why_in_use, why_not_made
 from scheduler.state.named_job import shown_number
 from scheduler.state.own_keys import own_annotation
 from scheduler.state.placeholder import Placeholder
@@ -283,7 +283,9 @@ def _volumes_wait(binding: Binding, found: Mapping[str, Place], this_pass: Pass)
     if not binding.replacing and volumes_are_late(job, this_pass):
         first = next(iter(pending.values()))
         where = found[first.uid].node.name
-        why = f"the volumes of {first.full_name} were not made on {where}"
+        why = f"the volumes of {first.full_name} were not made on {where}. {why_not_made(first, this_pass)}".rstrip(
+            ". "
+        )
         return release_grant(binding.workload, job, this_pass, why, exclude=where)
     nodes = {uid: world.by_slurm_name[found[uid].node.name] for uid in pending}
     return combine(await_volumes(binding.workload, pod, job, nodes[pod.uid], this_pass) for pod in pending.values())

@@ -35,7 +35,14 @@ def await_volumes(workload: Workload, pod: Pod, job: Placeholder, node: str, thi
     else:
         step = plan_action(act.SelectVolumeNode(workload.key, pod.uid, pod.namespace, pod.claims, waiting, node, why))
     message = f"Slurm job {job.id} was granted {node}; the bind waits for volumes there: {', '.join(waiting)}."
-    return step + status(pod, names.GRANT_WAITS, message)
+    failed = why_not_made(pod, this_pass)
+    return step + status(pod, names.GRANT_WAITS, f"{message} {failed}".rstrip(), warning=bool(failed))
+
+
+def why_not_made(pod: Pod, this_pass: Pass) -> str:
+    """Why the last request about volume claims of the pod failed, a sentence; "": it did not fail."""
+    failing = this_pass.world.cannot_read.get(pod.uid)
+    return f"The last request about its claims failed: {failing[1]}" if failing is not None else ""
 
 
 def users_of_volumes(pods: Iterable[Pod], this_pass: Pass) -> Iterator[tuple[Pod, str, Pod]]:

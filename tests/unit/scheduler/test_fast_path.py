@@ -554,6 +554,21 @@ def test_a_volume_that_is_not_made_is_not_waited_for_for_ever() -> None:
     assert "the volumes of hpc/train were not made on x1" in cancel.reason
 
 
+def test_a_pod_whose_volume_is_not_made_because_kubernetes_refuses_the_node_of_its_claim_says_so() -> None:
+    story = Story()
+    story.ended(waits_for_its_volume(story), Outcome.REFUSED, at=NOW, number=403)
+    again, said = sorted(story.decides(NOW + 10), key=lambda each: isinstance(each, SetPodCondition))
+    assert isinstance(said, SetPodCondition)
+    story.ended(said, at=NOW + 10)
+    story.ended(again, Outcome.REFUSED, at=NOW + 10, number=403)
+    why = "The last request about its claims failed: Slurm refused it (error 403)."
+    assert said.message == f"Slurm job 17 was granted x1; the bind waits for volumes there: data. {why}"
+    late = NOW + 121
+    story.polls({17: "RUNNING"}, at=late)
+    [cancel] = story.acts(CancelJob, late)
+    assert cancel.reason == f"released: the volumes of hpc/train were not made on x1. {why.rstrip('.')}"
+
+
 def test_the_default_partition_may_change_while_nodes_are_asked_for() -> None:
     """Slurm's partitions are not known while slurmdbd is away at the start: the default one has no name then."""
     story = Story()
