@@ -23,7 +23,7 @@ import msgspec
 from bridge.pace import Pace
 from scheduler import names
 from scheduler.model.kubernetes import Node
-from scheduler.model.slurm import SlurmNode, States
+from scheduler.model.slurm import OUT_OF_SERVICE, SlurmNode, States
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import BLOCKING
 from scheduler.state.placeholder import Placeholder
@@ -36,26 +36,14 @@ REASON_MOST = 200  # characters
 MIB = 2**20
 CPUS, MEMORY, JOBS = "/cpus", "/memory_mib", "/jobs"  # keys of count_grant; no GRES has such a name
 # States of a node in which Slurm starts no job there.
-CLOSING: States = frozenset(
-    {
-        "BLOCKED",
-        "DOWN",
-        "DRAIN",
-        "ERROR",
-        "FAIL",
-        "FUTURE",
-        "INVALID",
-        "INVALID_REG",
-        "MAINTENANCE",
-        "NOT_RESPONDING",
-        "POWERED_DOWN",
-        "POWERING_DOWN",
-        "POWERING_UP",
-        "REBOOT_ISSUED",
-        "RESERVED",
-        "UNKNOWN",
-    }
-)
+CLOSING: States = OUT_OF_SERVICE | {
+    "BLOCKED",
+    "MAINTENANCE",
+    "POWERING_DOWN",
+    "POWERING_UP",
+    "REBOOT_ISSUED",
+    "RESERVED",
+}
 UNSCHEDULABLE = "SchedulingDisabled"  # kubectl's word for a cordoned node
 
 # Both clusters count in 64 bits.  Only a client checks these limits: it can add up and divide what it has read.

@@ -19,7 +19,7 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.left_out import left_out_of
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, SlurmNode, States
+from scheduler.model.slurm import OUT_OF_SERVICE, UNLIMITED, Grant, Job, JobSpec, SlurmNode
 from scheduler.model.text import dated
 from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
 from scheduler.place.feasible import CONTESTED, feasible, slurm_name
@@ -49,8 +49,6 @@ from scheduler.translate.gang import together
 from scheduler.translate.job_spec import jobspec
 from scheduler.translate.values import LONGEST_WAIT_S
 
-# Slurm's states of a node, of which any keeps new jobs away.
-OUT_OF_SERVICE: States = frozenset({"DOWN", "DRAIN", "FAIL", "INVAL", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN"})
 AT_ONCE = 8000  # comparisons: some milliseconds
 GATES = "It has scheduling gates: no job is requested until the controllers that set the gates remove them."
 QUARANTINED = "quarantined"

@@ -42,6 +42,12 @@ def holds_nodes(states: States) -> bool:
     return bool(states & HOLDS_NODES) and not states & ENDED
 
 
+# Slurm's states of a node, of which any keeps new jobs away, whatever they ask for.
+OUT_OF_SERVICE: States = frozenset(
+    {"DOWN", "DRAIN", "ERROR", "FAIL", "FUTURE", "INVALID", "INVALID_REG", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN"}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
     """A node as Slurm knows it.

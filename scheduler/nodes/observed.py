@@ -261,7 +261,7 @@ class NodeState:
 
 def _relevant(node: SlurmNode) -> tuple[object, ...]:
     """The properties on which a decision depends.  Whether it has jobs matters only if it is out of service, or boots."""
-    wrong = node.taken_out or "NOT_RESPONDING" in node.states or node.boots_for_a_job
+    wrong = node.taken_out or node.states & {"NOT_RESPONDING", "INVALID_REG"} or node.boots_for_a_job
     states = node.states if wrong else node.external
     return (states, node.reason, node.partitions, node.features, node.cpus, node.memory_mib, node.gres)
 

@@ -124,8 +124,9 @@ def in_slurm(node: Node, known: SlurmNode, refused: str, dropped: Sequence[str],
         return Condition(False, names.NODE_DOWN, f"Slurm node {name} is down{because}.{also}")
     if "DRAIN" in known.states:
         return Condition(False, names.NODE_DRAINED, f"Slurm node {name} is drained{because}.{also}")
-    if "FAIL" in known.states:
-        return Condition(False, names.NODE_DRAINED, f"Slurm node {name} is in the state FAIL{because}.{also}")
+    if wrong := known.states & {"FAIL", "INVALID_REG"}:
+        message = f"Slurm node {name} is in the state {min(wrong)}{because}.{also}"
+        return Condition(False, names.NODE_DRAINED, message)
     if refused:
         return Condition(False, names.NODE_REFUSED, refused)
     if dropped:

@@ -10,6 +10,7 @@ from bridge.slurm.admin_reads import NodeDetails
 from scheduler import names
 from scheduler.model.kubernetes import Namespace, Node
 from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import OUT_OF_SERVICE
 from scheduler.model.text import decimal
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import untolerated
@@ -17,9 +18,6 @@ from scheduler.policy.rules import ANY, Policy
 from scheduler.policy.templates import is_template
 
 MIB = 1024 * 1024
-OUT_OF_SERVICE = frozenset(
-    {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "NOT_RESPONDING", "UNKNOWN", "POWERED_DOWN"}
-)
 REGISTER = (
     "Give it to Slurm: POST new/node NodeName=NAME NodeAddr=IP CPUs=… RealMemory=… State=EXTERNAL (and GresConf for "
     f"GPUs); where the names differ: kubectl label node NAME {names.SLURM_NODE_LABEL}=SLURMNAME"

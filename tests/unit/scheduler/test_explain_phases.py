@@ -104,14 +104,15 @@ def test_where_it_cannot_run_every_reason_is_counted() -> None:
     assert told.state == "Refused"
 
 
-def test_nodes_that_slurm_allocates_to_no_job_are_named_with_their_states() -> None:
+@pytest.mark.parametrize("state", ["DRAIN", "FAIL", "INVALID_REG"])
+def test_nodes_that_slurm_allocates_to_no_job_are_named_with_their_states(state: str) -> None:
     story, train = Story(), pod("train")
     story.sees(train)
-    drained = replace(slurm_node("x1"), states=frozenset({"IDLE", "DRAIN", "EXTERNAL"}))
-    story.sees(SlurmNodesPolled((drained, slurm_node("x2")), (Partition("main", default=True),), NOW))
+    away = replace(slurm_node("x1"), states=frozenset({"IDLE", state, "EXTERNAL"}))
+    story.sees(SlurmNodesPolled((away, slurm_node("x2")), (Partition("main", default=True),), NOW))
     told = explained(story, train)
     assert told.nodes is not None
-    assert told.nodes.away == ("x1 (DRAIN+EXTERNAL+IDLE)",)
+    assert told.nodes.away == (f"x1 ({'+'.join(sorted(away.states))})",)
 
 
 @pytest.mark.parametrize(

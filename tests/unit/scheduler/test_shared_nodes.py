@@ -80,6 +80,19 @@ def test_what_an_admin_drained_or_set_down_stays_so(states: tuple[str, ...]) -> 
         assert nodes.stays(known, at=NOW, until=NOW + 1200) == [[]] * 41
 
 
+def test_a_node_that_registered_with_too_little_is_not_shown_as_in_service() -> None:
+    """Slurm gives it no jobs, although it is neither down nor drained."""
+    nodes = Nodes([shared()], [theirs()], SHARED)
+    assert nodes.looks() == []
+    nodes.shows(theirs("IDLE", "INVALID_REG", reason="Low RealMemory"), at=NOW + 30)
+    [show] = nodes.looks(NOW + 30)
+    assert isinstance(show, SetNodeCondition)
+    assert (show.condition, show.message) == (
+        names.NODE_DRAINED,
+        "Slurm node x1 is in the state INVALID_REG: Low RealMemory.",
+    )
+
+
 def test_a_node_that_an_admin_marked_as_failing_is_not_shown_as_in_service() -> None:
     [show] = Nodes([shared()], [theirs("FAIL", "IDLE", reason="fan broken.")], SHARED).looks()
     assert isinstance(show, SetNodeCondition)
