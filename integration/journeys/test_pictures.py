@@ -9,6 +9,7 @@ import os
 import shutil
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,9 @@ def life(bridge: BridgeProcess, kube: Kube, slurm: Slurm) -> Iterator[None]:
         kube.run(vision, "nightly", gpu=2, says={"begin": "now+6hours"})
         kube.run(vision, "large", cpu="60", gpu=8, says={"exclusive": "true", "time-limit": "2:00:00"})
         eventually("the last node with GPUs is taken", lambda: kube.pod(vision, "large").spec.node_name)
-        for number in range(2):
-            kube.run(vision, f"deep-{number}", cpu="32", gpu=8, says={"time-limit": "2:00:00"})
+        for name in ("deep-0", "deep-1"):
+            kube.run(vision, name, cpu="32", gpu=8, says={"time-limit": "2:00:00"})
+            eventually("its job is in Slurm's queue, before the next one", partial(kube.said, vision, name))
         kube.run(speech, "odd", says={"partition": "nosuch"})
         eventually("each says why it waits", lambda: all(kube.said(*each) for each in waiting(kube)))
         eventually("Slurm says when one may start", lambda: "expected start" in kube.said(vision, "deep-0"))
