@@ -31,14 +31,26 @@ def workload_of(world: World, uid: str) -> Workload | None:
     return workload if workload is not None and uid in workload.pods else None
 
 
+def _end_in_flight(
+    world: World,
+    workload: Workload | None,
+    action: act.BindPod | act.DeletePod | act.FailByDeadline | act.EvictPod | act.SetDeadline,
+) -> InFlight | None:
+    """End the action on a pod that is in flight.  workload: that of the pod, which may be another than the action's by now
+
+    An action that stayed in flight for ever would keep a workload without pods, and the actions that wait for it.
+    """
+    concerned = (world.workloads.get(action.key), workload)
+    ended = [each.end_pod_in_flight(action.uid, action) for each in concerned if each is not None]
+    return next(filter(None, ended), None)
+
+
 def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> None:
     workload = workload_of(world, action.uid)
+    _end_in_flight(world, workload, action)
     if workload is None:
-        if (other := world.workloads.get(action.key)) is not None:
-            other.end_pod_in_flight(action.uid, action)
         _free_assumed(world, action.uid, action.node)
         return
-    workload.end_pod_in_flight(action.uid, action)
     if event.outcome is Outcome.UNKNOWN:
         confirmation.note_unanswered(workload, action)
     if event.outcome is Outcome.DONE:
@@ -110,7 +122,7 @@ def _pod_deletion_ended(
     workload = workload_of(world, action.uid) or world.workloads.get(action.key)
     if workload is None:
         return
-    in_flight = workload.end_pod_in_flight(action.uid, action)
+    in_flight = _end_in_flight(world, workload, action)
     if event.outcome is Outcome.UNKNOWN:
         confirmation.note_unanswered(workload, action)
     elif event.outcome is Outcome.DONE or action.uid not in workload.pods:
@@ -125,9 +137,9 @@ def _pod_deletion_ended(
 def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded) -> None:
     """Note the result.  The action stays in flight until the watch shows the deadline, because it ends no pod at once."""
     workload = workload_of(world, action.uid)
+    in_flight = _end_in_flight(world, workload, action)
     if workload is None:
         return
-    in_flight = workload.end_pod_in_flight(action.uid, action)
     if event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at, event.began, Attempt.MOVE)
     elif in_flight is not None:

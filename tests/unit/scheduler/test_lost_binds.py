@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, ReadPod, SetPodCondition, SubmitJob
 from scheduler.events import NodeSeen, PodsListed, Scope
 from scheduler.model.kubernetes import PodPhase
@@ -335,3 +336,28 @@ def test_a_gang_is_asked_for_again_after_one_of_lower_rank_came_amid_its_binds()
     story.sees(*[member(number, 2, uid=f"again-{number}", created=NOW + 80) for number in (0, 1)])
     again = [each for each in story.decides(NOW + 200) if isinstance(each, AllocateNow | SubmitJob)]
     assert [each.spec.tasks for each in again] == [2]
+
+
+def test_a_bind_in_flight_ends_although_the_watch_shows_meanwhile_that_the_pod_runs_in_its_gang() -> None:
+    """A former process had bound the pod for the job of the gang, and the first list did not show it yet."""
+    story = Story()
+    pods = [member(number, 2) for number in (0, 1)]
+    story.sees(*pods)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    binds = story.acts(BindPod, NOW)
+    for bind in binds:
+        story.ended(bind, at=NOW)
+    story.sees(*(story.bound(each, 17) for each in pods))
+    surplus = member(2, 2)
+    story.sees(surplus)
+    [asked] = story.acts(AllocateNow, NOW + 1)
+    story.ended(asked, at=NOW + 1, job_id=18, grant=granted(18, ("x1", 1)))
+    [bind] = story.acts(BindPod, NOW + 1)
+    shown = story.bound(surplus, 17)
+    of_the_gang = {names.TRACEPARENT: binds[0].annotations[names.TRACEPARENT]}
+    story.sees(replace(shown, annotations=shown.annotations | of_the_gang))
+    assert story.world.key_of_pod[surplus.uid] != bind.key
+    story.ended(bind, Outcome.REFUSED, at=NOW + 2, number=409)
+    assert [each for each in story.world.workloads.values() if each.pods_in_flight] == []
+    story.world.validate()
