@@ -100,11 +100,10 @@ part of the run.
 
 ## What limits the figures
 
-* **The machine of 2026-11-28 was slow**, and **burst-4000**, **bound** and **ends** were measured on it. In an idle minute
-  with 10,000 bound pods kube-apiserver took 10.2 % of a core there instead of 5.5 %, slurmrestd 17.3 instead of 11.2, slurmctld
-  1.07 instead of 0.71. So these figures are 1.5 to 2 times those that a faster machine gave days before: 1.62 ms of CPU time a
-  pod and 0.80 of a slower floor in a burst, 1.53 s for a restart, 1.25 s for the last tenth of 200 pods that end a second.
-  Compare the ratios to the floor: 0.82 in a burst, and 1.72 for 200 jobs that end a second.
+* **The machine of burst-4000 was slow**: other figures took 1.5 to 2 times as long on it as on faster ones. On a faster one (two
+  cores of AMD EPYC, 4059c675, five repeats) the bridge took 1.84 ms of CPU time a pod (1.82–2.02; floor 0.36) and bound 171 pods a
+  second (169–178; floor 236): 0.72 of the floor. On a third one it was 1.62 ms and 0.80. The faster the servers, the larger is the
+  share of the bridge.
 * **A burst.** The bridge's time is divided among many parts, and no function itself takes more than 2 %. Of the time of
   `alone-4000` decisions take 23 %, events 15 %, HTTP to Kubernetes 17 %, HTTP to slurmrestd 15 %, decoding of the watch 10 %,
   metrics and log 9 %. A pod is visited 5 times.
@@ -119,10 +118,11 @@ part of the run.
   stays, because others maintain it.
 * **A restart with 10,000 bound pods** takes 0.8 s of CPU time for them: 22 µs to decode a pod, 37 µs to take it in, 7 µs
   for its job in the first poll, 14 µs to visit it. Before that, loading the modules takes 0.50 s of CPU time and 54.3 MiB.
-* **200 jobs end a second: the machine.** An end takes 10.8 ms of all processors with the floor and 13.1 ms with the bridge,
-  so 200 ends a second take 2.2 and 2.6 of the two cores, and the ends queue up. Of these, kube-apiserver and etcd take 7 ms,
-  slurmctld and slurmrestd 2.5 and 3.0 ms, the floor 0.7 and the bridge 2.3 ms. A restarted bridge knows jobs by their ids
-  alone, and reads each of them before it ends the pod.
+* **200 jobs end a second: the machine.** An end takes 11.1 ms of all processors with the floor and 12.2 ms with the bridge,
+  so 200 ends a second take 2.2 and 2.4 of the two cores, and the ends queue up. Of these, kube-apiserver and etcd take 7.4 and
+  7.0 ms, slurmctld and slurmrestd 2.8 ms, the floor 0.4 and the bridge 2.0 ms. The waits are what is left of the queue after
+  the ends, so a tenth more work makes them half as long again. A restarted bridge knows jobs by their ids alone, and reads
+  each of them before it ends the pod.
 * **50,000 running and 5,000 waiting pods** (`alone-large`): the bridge has 422 MiB, 7 kB for a running pod and 6 kB for a
   waiting one. 99 % of its passes take at most 50 ms, beside 5,000 pods of which each shows in turn why it waits. One more
   pod is bound after 1.08 times the time that it takes beside 100 pods.
