@@ -166,9 +166,10 @@ def _in_short(todo: Sequence[str]) -> str:
 def _nothing_left(world: World) -> str:
     ours = (workload for workload in world.workloads.values() if not workload.of_other_scheduler)
     waiting = sum(not workload.node_of(pod) for workload in ours for pod in workload.members)
-    named = f" {waiting:,} pods name it as their scheduler and wait; their conditions say so." if waiting else ""
     if waiting == 1:
         named = " 1 pod names it as its scheduler and waits; its condition says so."
+    else:
+        named = f" {waiting:,} pods name it as their scheduler and wait; their conditions say so." if waiting else ""
     return f"Nothing of slurm-bridge is left in Slurm and on the nodes of Kubernetes.{named}"
 
 

@@ -484,8 +484,7 @@ class KubeClient:
         except NotFound:
             return Claim(name, False, problem=f"volume {volume} of claim {name} does not exist")
         affinity = codec.VOLUMES.one(reply.body).spec.node_affinity
-        nodes = node_terms(affinity.required) if affinity else None
-        return Claim(name, True, nodes, one_pod=ONE_POD in (claim.spec.access_modes or ()))
+        return Claim(name, True, node_terms(affinity.required) if affinity else None, one_pod=_is_for_one_pod(claim))
 
     async def _unbound(self, name: str, claim: WireClaim) -> Claim:
         """A claim without a volume: it `waits` until a node is selected for its pod (F4), or it has a `problem`."""
@@ -508,8 +507,8 @@ class KubeClient:
             )
             return Claim(name, False, problem=problem)
         selected = (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
-        nodes, one_pod = topology_terms(found.allowed_topologies), ONE_POD in (claim.spec.access_modes or ())
-        return Claim(name, False, nodes, waits=True, selected=selected, one_pod=one_pod)
+        nodes = topology_terms(found.allowed_topologies)
+        return Claim(name, False, nodes, waits=True, selected=selected, one_pod=_is_for_one_pod(claim))
 
     async def select_node(self, namespace: str, claim: str, node: str) -> None:
         """Write the selected node on a claim that waits for its first consumer, so that its volume is made on that node."""
@@ -615,3 +614,7 @@ def _q(segment: str) -> str:
 
 def _rfc3339(epoch: float) -> str:
     return datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _is_for_one_pod(claim: WireClaim) -> bool:
+    return ONE_POD in (claim.spec.access_modes or ())

@@ -225,25 +225,22 @@ class RightsMonitor:
         self._emit(RightsChecked(said, self._clock()))
 
     def _sentence(self, namespace: str, rights: list[Right]) -> str:
-        return _sentence(
-            namespace, rights, names.SCHEDULER_NAME if self._world is None else self._world.config.scheduler_name
-        )
-
-
-def _sentence(namespace: str, rights: list[Right], bridge: str) -> str:
-    if namespace == EVERYWHERE:
-        blind = not set(CLUSTER).isdisjoint(rights)
-        what = (
-            "what changes there is not seen, and pods wait"
-            if blind
-            else "nodes are not tainted, and do not say how Slurm sees them"
+        bridge = names.SCHEDULER_NAME if self._world is None else self._world.config.scheduler_name
+        if namespace == EVERYWHERE:
+            blind = not set(CLUSTER).isdisjoint(rights)
+            what = (
+                "what changes there is not seen, and pods wait"
+                if blind
+                else "nodes are not tainted, and do not say how Slurm sees them"
+            )
+            return (
+                f"Kubernetes: slurm-bridge may not {spelled(rights)} in all namespaces, so {what}. "
+                "Give it the ClusterRole slurm-bridge: kubectl apply -f manifests/base/rbac.yaml"
+            )
+        effect = (
+            "its pods wait" if not set(ESSENTIAL).isdisjoint(rights) else "its pods lack a part of the bridge's work"
         )
         return (
-            f"Kubernetes: slurm-bridge may not {spelled(rights)} in all namespaces, so {what}. "
-            "Give it the ClusterRole slurm-bridge: kubectl apply -f manifests/base/rbac.yaml"
+            f"Kubernetes: slurm-bridge may not {spelled(rights)} in namespace {namespace}, so {effect}. "
+            f"Give it the rights: {remedy(namespace, bridge)}"
         )
-    effect = "its pods wait" if not set(ESSENTIAL).isdisjoint(rights) else "its pods lack a part of the bridge's work"
-    return (
-        f"Kubernetes: slurm-bridge may not {spelled(rights)} in namespace {namespace}, so {effect}. "
-        f"Give it the rights: {remedy(namespace, bridge)}"
-    )

@@ -1,7 +1,8 @@
-"""What a person is told if OpenTelemetry's SDK does not accept a variable of the environment (OTEL_*).
+"""Sentences about environment variables (OTEL_*) with values that OpenTelemetry's SDK does not accept.
 
-The SDK raises an exception for some variables and logs others, in part with a traceback, without the name of the variable, or
-with a header that holds a token.  All of this becomes sentences here.  Nothing here knows a list of variables.
+The SDK itself raises an exception for some of these values, and logs the others.  Its text may lack the name of the variable,
+and it may contain a traceback, or a header that holds a token.  Here each exception becomes a ConfigError, and each entry of
+the log a warning; both name the variable and hide headers.  There is no list of variables here: each SDK has another one.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ part of the run.
   metrics and log 9 %. A pod is visited 5 times.
 {limit}
 * **The same work takes longer on the rig.** Beside simulated clusters a pod takes 1.16 ms of the bridge's CPU time, on the
-  rig 1.5 to 1.6 ms on a quiet machine. Counted with cProfile, the work is nearly the same, and so are the shares, sampled with
+  rig 1.6 to 1.8 ms on a quiet machine. Counted with cProfile, the work is nearly the same, and so are the shares, sampled with
   perf: 78 % in the interpreter, 10 % in the kernel; TLS takes 2 % on the rig. There the bridge shares two cores and their
   caches with six busy servers.
 * **HTTP to Kubernetes is the next limit of a burst and of a gang.** On the rig a bind's request takes 0.25 ms of CPU time,

@@ -36,9 +36,10 @@ def _end_in_flight(
     workload: Workload | None,
     action: act.BindPod | act.DeletePod | act.FailByDeadline | act.EvictPod | act.SetDeadline,
 ) -> InFlight | None:
-    """End the action on a pod that is in flight.  workload: that of the pod, which may be another than the action's by now
+    """Note that an action on a pod is in flight no more, and return its entry; None: there is none.
 
-    An action that stayed in flight for ever would keep a workload without pods, and the actions that wait for it.
+    workload   the workload of the pod now.  The entry may belong to the workload that planned the action, which the pod has
+               left since.  An entry that stays would keep that workload for ever, although it has no pods.
     """
     concerned = (world.workloads.get(action.key), workload)
     ended = [each.end_pod_in_flight(action.uid, action) for each in concerned if each is not None]

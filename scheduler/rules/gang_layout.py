@@ -181,9 +181,9 @@ def _fewer_than_asked(least: int, at_most: int) -> str:
 
 
 class _Kinds:
-    """The nodes that components of one gang may use, grouped by hardware and by how many pods Kubernetes lets use them.
+    """The nodes that the components of one gang may use.  Nodes of one kind hold equally many pods of each component.
 
-    by   see `steps`: those of all components, because most of them may use the same nodes
+    by   the steps (see `steps`) of all components: most components may use the same nodes, so these are grouped once
     """
 
     def __init__(self, by: Mapping[str, Sequence[int]], this_pass: Pass) -> None:

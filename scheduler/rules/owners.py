@@ -51,9 +51,12 @@ def read_again(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Deci
     return in_turn(found)
 
 
-def again_every_s(this_pass: Pass) -> float:
-    """After how many seconds what a refused pod refers to is read again: longer if many pods wait."""
-    return AGAIN_S * max(1.0, len(this_pass.world.by_phase[Phase.UNSUBMITTED]) / MANY)
+def again_every_s(this_pass: Pass, least_s: float = AGAIN_S) -> float:
+    """After how many seconds a pod without a job is looked at again.
+
+    least_s   this time if at most MANY pods have no job; if more have none, it is longer
+    """
+    return least_s * max(1.0, len(this_pass.world.by_phase[Phase.UNSUBMITTED]) / MANY)
 
 
 def read_in_passing(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> tuple[Decision, bool]:

@@ -12,7 +12,7 @@ from scheduler.rules.decision import NOTHING, Decision, wait_for, wake
 from scheduler.rules.identity import find_unseen_job, former_may_live, scan_until
 from scheduler.rules.missing_rights import without_rights
 from scheduler.rules.orphaned import how_it_ended
-from scheduler.rules.owners import MANY, read_again, read_stale_owners
+from scheduler.rules.owners import again_every_s, read_again, read_stale_owners
 from scheduler.rules.reacquire import pods_that_run_first
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock, outage, statuses
@@ -30,10 +30,9 @@ from scheduler.rules.submission import (
 from scheduler.rules.uninstall import no_new_job
 from scheduler.rules.volumes import users_of_volumes, why_in_use
 from scheduler.state.job_ownership import living_job_of_former_user
-from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 
-VOLUMES_AGAIN_S = 5.0  # so often a pod looks if its volumes are free, if at most MANY pods are unsubmitted
+VOLUMES_AGAIN_S = 5.0  # a pod that waits for its volumes is looked at so often (again_every_s)
 
 
 def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
@@ -127,8 +126,8 @@ def _volumes_in_use(pods: list[Pod], this_pass: Pass) -> Decision | None:
     if any(user is other for other in pods):
         both = "Both are pods of one gang, which start together: give each a claim of its own."
         why = f"{pod.name}: {why_in_use(*used)}. {both}"
-    every_s = VOLUMES_AGAIN_S * max(1.0, len(this_pass.world.by_phase[Phase.UNSUBMITTED]) / MANY)
-    return statuses(pods, names.PENDING, why, warning=False) + wake(this_pass.now + every_s)
+    again_at = this_pass.now + again_every_s(this_pass, VOLUMES_AGAIN_S)
+    return statuses(pods, names.PENDING, why, warning=False) + wake(again_at)
 
 
 def _count_first(workload: Workload, this_pass: Pass) -> Decision | None:

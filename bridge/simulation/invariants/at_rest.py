@@ -145,11 +145,11 @@ class AtRest:
 
     def _has_free_ports(self, pod: Object, nodes: set[str]) -> bool:
         """True if one of the nodes has the host ports of the pod free."""
-        others = [other for other in self.seen.kube.pods() if not is_finished(other)]
-        return any(
-            not any(ports_conflict(host_ports(pod), host_ports(other)) for other in others if _node(other) == node)
-            for node in nodes
-        )
+        others = (other for other in self.seen.kube.pods() if not is_finished(other))
+        taken = {
+            other["spec"].get("nodeName") for other in others if ports_conflict(host_ports(pod), host_ports(other))
+        }
+        return not nodes <= taken
 
     def _waits_for_place(self, pod: Object, granted: float) -> bool:
         """True if the pod shows that it waits for a place, and was created after the grant of the gang, at *granted*."""
@@ -161,8 +161,3 @@ class AtRest:
         """The number of pods that succeeded on a place of the job."""
         succeeded = (pod for pod in self.seen.kube.pods() if pod["status"].get("phase") == "Succeeded")
         return sum(shown_job(pod) == str(job.id) and not self.seen.claims(pod) for pod in succeeded)
-
-
-def _node(pod: Object) -> str | None:
-    node: str | None = pod["spec"].get("nodeName")
-    return node

@@ -105,6 +105,13 @@ async def took_by(leading: asyncio.Task[bool]) -> tuple[bool, float]:
     return await leading, clock() - began
 
 
+async def holder(place: Place) -> tuple[Lease, asyncio.Task[str]]:
+    """A replica that leads and keeps the lease, and the task that ends with the reason when it has lost the lease."""
+    lease = place.replica("a")
+    await lease.lead()
+    return lease, asyncio.create_task(lease.keep())
+
+
 def test_the_first_replica_makes_the_lease_and_holds_it() -> None:
     async def tell(place: Place) -> None:
         lease = place.replica("a")
@@ -296,9 +303,7 @@ def test_a_write_whose_answer_was_lost_is_no_lease_until_a_look_shows_it() -> No
 
 def test_a_lease_that_was_deleted_or_edited_is_written_again_by_its_holder() -> None:
     async def tell(place: Place) -> None:
-        lease = place.replica("a")
-        await lease.lead()
-        keeping = asyncio.create_task(lease.keep())
+        lease, keeping = await holder(place)
         place.cluster.remove(START, "leases", place.object)
         await asyncio.sleep(3)
         assert place.object["spec"]["holderIdentity"] == "a"
@@ -402,9 +407,7 @@ def test_a_holder_that_does_not_renew_a_lease_of_long_duration_is_reported() -> 
 
 def test_rights_that_are_taken_away_are_a_sentence_and_end_the_lead_in_time() -> None:
     async def tell(place: Place) -> None:
-        lease = place.replica("a")
-        await lease.lead()
-        keeping = asyncio.create_task(lease.keep())
+        lease, keeping = await holder(place)
         place.cluster.forbidden |= {("get", "leases"), ("update", "leases")}
         why = await keeping
         assert not lease.holds()
@@ -437,9 +440,7 @@ def test_a_holder_whose_namespace_is_deleted_says_so() -> None:
     """It said that the process had stood still, and /readyz said nothing."""
 
     async def tell(place: Place) -> None:
-        lease = place.replica("a")
-        await lease.lead()
-        keeping = asyncio.create_task(lease.keep())
+        lease, keeping = await holder(place)
         place.cluster.remove(START, "leases", place.object)
         place.cluster.remove(START, "namespaces", place.cluster.store.get("namespaces", "", "slurm-bridge") or {})
         why = await keeping
@@ -451,9 +452,7 @@ def test_a_holder_whose_namespace_is_deleted_says_so() -> None:
 
 def test_a_holder_that_may_not_read_the_lease_after_a_conflict_says_so() -> None:
     async def tell(place: Place) -> None:
-        lease = place.replica("a")
-        await lease.lead()
-        keeping = asyncio.create_task(lease.keep())
+        lease, keeping = await holder(place)
         place.cluster.forbidden |= {("get", "leases")}
         place.edit({}, {"note": "edited"})
         why = await keeping
@@ -465,9 +464,7 @@ def test_a_holder_that_may_not_read_the_lease_after_a_conflict_says_so() -> None
 
 def test_a_holder_that_another_client_overtakes_each_time_says_so() -> None:
     async def tell(place: Place) -> None:
-        lease = place.replica("a")
-        await lease.lead()
-        keeping = asyncio.create_task(lease.keep())
+        _, keeping = await holder(place)
 
         async def edit() -> None:
             for number in range(1_000_000):

@@ -14,7 +14,7 @@ from scheduler.model.kubernetes import PodPhase
 from scheduler.state import quarantine
 from scheduler.state.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod
-from tests.unit.scheduler.test_gangs import granted, member, where
+from tests.unit.scheduler.test_gangs import granted, member, runs, where
 
 NOW = START + 60
 SETTLED = NOW + 10 + 12
@@ -341,21 +341,14 @@ def test_a_gang_is_asked_for_again_after_one_of_lower_rank_came_amid_its_binds()
 def test_a_bind_in_flight_ends_although_the_watch_shows_meanwhile_that_the_pod_runs_in_its_gang() -> None:
     """A former process had bound the pod for the job of the gang, and the first list did not show it yet."""
     story = Story()
-    pods = [member(number, 2) for number in (0, 1)]
-    story.sees(*pods)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
-    binds = story.acts(BindPod, NOW)
-    for bind in binds:
-        story.ended(bind, at=NOW)
-    story.sees(*(story.bound(each, 17) for each in pods))
+    [first, _] = runs(story, [member(number, 2) for number in (0, 1)], ("x1", 2), at=NOW)
     surplus = member(2, 2)
     story.sees(surplus)
     [asked] = story.acts(AllocateNow, NOW + 1)
     story.ended(asked, at=NOW + 1, job_id=18, grant=granted(18, ("x1", 1)))
     [bind] = story.acts(BindPod, NOW + 1)
     shown = story.bound(surplus, 17)
-    of_the_gang = {names.TRACEPARENT: binds[0].annotations[names.TRACEPARENT]}
+    of_the_gang = {names.TRACEPARENT: names.traceparent(story.world.cluster, story.world.key_of_pod[first.uid])}
     story.sees(replace(shown, annotations=shown.annotations | of_the_gang))
     assert story.world.key_of_pod[surplus.uid] != bind.key
     story.ended(bind, Outcome.REFUSED, at=NOW + 2, number=409)

@@ -15,14 +15,15 @@ from tests.unit.scheduler.test_gangs import member
 NOW = START + 60
 TRAIN = pod("train", claims=("data",))
 USER = pod("reader", claims=("data",), node="x2", scheduler_name="default-scheduler")
+FOR_ONE_POD = Claim("data", True, one_pod=True)
 SAID = "only one pod at a time may use claim data of hpc/train (ReadWriteOncePod), and hpc/reader uses it"
 
 
-def has_its_claim(story: Story, *pods: Pod) -> None:
-    """The claim of these pods is read at NOW: one pod at a time may use it."""
+def has_its_claim(story: Story, *pods: Pod, claim: Claim = FOR_ONE_POD) -> None:
+    """The claim of these pods is read at NOW."""
     story.sees(*pods)
     for read in story.acts(ReadClaims, NOW):
-        story.sees(ClaimsRead(read.uid, (Claim("data", True, one_pod=True),), NOW))
+        story.sees(ClaimsRead(read.uid, (claim,), NOW))
         story.ended(read, at=NOW)
 
 
@@ -120,10 +121,7 @@ def test_a_pod_whose_volume_no_node_reaches_is_submitted_after_its_claim_was_mad
     """Kubernetes lets a user delete a claim while its pod waits, because a pod without a node does not protect it."""
     story = Story()
     story.polls(at=NOW)
-    story.sees(TRAIN)
-    [read] = story.acts(ReadClaims, NOW)
-    story.sees(ClaimsRead(TRAIN.uid, (on("gone"),), NOW))
-    story.ended(read, at=NOW)
+    has_its_claim(story, TRAIN, claim=on("gone"))
     [said] = story.acts(SetPodCondition, NOW)
     assert "out of reach of the pod's volumes" in said.message
     story.ended(said, at=NOW)
@@ -138,10 +136,7 @@ def test_a_pod_whose_volume_no_node_reaches_is_submitted_after_its_claim_was_mad
 def test_a_waiting_job_follows_a_claim_that_was_made_anew_after_the_node_of_its_volume_was_gone() -> None:
     story = Story()
     story.polls(at=NOW)
-    story.sees(TRAIN)
-    [read] = story.acts(ReadClaims, NOW)
-    story.sees(ClaimsRead(TRAIN.uid, (on("x2"),), NOW))
-    story.ended(read, at=NOW)
+    has_its_claim(story, TRAIN, claim=on("x2"))
     story.queues(TRAIN, 17, at=NOW)
     story.polls({17: "PENDING"}, at=NOW + 50)
     story.reads(job_of(TRAIN, 17, "PENDING", reason="Resources"), at=NOW + 50)

@@ -1,4 +1,4 @@
-"""What a person is told about variables of the environment that OpenTelemetry's SDK does not accept."""
+"""The sentences about environment variables with values that OpenTelemetry's SDK does not accept."""
 
 from __future__ import annotations
 
