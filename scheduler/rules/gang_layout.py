@@ -238,9 +238,13 @@ def _usable_kinds(spec: JobSpec, this_pass: Pass) -> list[Alike]:
 
 
 def _offered(node: SlurmNode, world: World) -> Amounts:
-    """What pods may use of the node.  CPUs and memory that Slurm does not have are left out: no job gets them, and they would
-    make nodes different that differ by some KiB."""
-    offered = (world.nodes or {})[world.by_slurm_name[node.name]].allocatable
+    """What pods may use of the node; nothing if Kubernetes has no such node: the job of pods that run excludes none (S7).
+
+    CPUs and memory that Slurm does not have are left out: no job gets them, and they would make nodes different that differ
+    by some KiB.
+    """
+    known = (world.nodes or {}).get(world.by_slurm_name.get(node.name, ""))
+    offered = known.allocatable if known is not None else {}
     in_slurm = {"cpu": node.cpus * 1000, **({"memory": node.memory_mib * MIB} if world.counts_memory else {})}
     return {resource: min(amount, in_slurm.get(resource, amount)) for resource, amount in offered.items()}
 

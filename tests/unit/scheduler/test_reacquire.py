@@ -516,6 +516,16 @@ def test_pods_that_run_ask_for_their_nodes_again_though_no_node_could_run_new_po
     assert (spec.required_nodes, spec.tasks, spec.tasks_per_node, spec.excluded_nodes) == ("x[1-2]", 3, None, "")
 
 
+def test_a_gang_asks_for_its_node_again_although_slurm_has_nodes_that_kubernetes_lacks() -> None:
+    """The taint made the job exclude no node, so the layout looked for a Kubernetes node of each node in Slurm."""
+    story = Story()
+    gang_runs(story, ("x1", "x1"))
+    story.sees(NodeSeen(TAINTED[0]), NodeDeleted("x2"))
+    loses(story, NOW + 7)
+    spec = asked_again(story).spec
+    assert (spec.required_nodes, spec.tasks) == ("x1", 2)
+
+
 def test_the_layout_of_a_gang_that_asks_for_its_nodes_again_is_that_of_its_pods() -> None:
     """Its nodes take fewer pods now than when it was bound."""
     story = Story(nodes=[node("x1", pods=2), node("x2", pods=2)])
