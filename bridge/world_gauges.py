@@ -15,6 +15,7 @@ from scheduler.model.slurm import ENDED, States
 from scheduler.place.fit import needs
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
+from scheduler.state.pod_records import ITS_PLACE
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
@@ -152,8 +153,9 @@ def why_waiting(world: World, workload: Workload, phase: Phase) -> tuple[str, st
         reason = job.job.reason if job is not None and job.job is not None else ""
         return reason or UNKNOWN, world.partition_of.get(workload.key) or workload.asked_in or NO_PARTITION
     partition = workload.asked_in or NO_PARTITION
-    for status in workload.last_status.values():
-        if status.condition:
+    for uid in workload.last_status:
+        status = workload.status_about(ITS_PLACE, uid)
+        if status is not None and status.condition:
             return status.condition, partition
     for pod in workload.pods.values():
         if pod.scheduled is not None and pod.scheduled.reason in WRITTEN:

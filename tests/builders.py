@@ -30,6 +30,8 @@ from scheduler.model.slurm import Grant, GrantedNode, Job, Partition, SlurmNode
 from scheduler.place.feasible import slurm_name
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
 from scheduler.state.derived import rebuilt
+from scheduler.state.pod_records import LastStatus
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.job_spec import Translation
 from scheduler.tuning import Config, Tuning
@@ -244,6 +246,11 @@ def apart_from_rereads(plan: Plan, world: World) -> tuple[set[str], set[tuple[st
     again = [each for each in reads if owner_key(each.namespace, each.ref) in world.owners]
     rest = {repr(each) for each in plan.actions if each not in again}
     return rest, {owner_key(each.namespace, each.ref) for each in again}
+
+
+def told_by(workload: Workload) -> list[LastStatus]:
+    """What this process showed last on the pods of the workload, about each subject."""
+    return [told for about in workload.last_status.values() for told in about.values()]
 
 
 def is_twin(action: Action, number: int) -> bool:

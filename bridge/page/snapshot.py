@@ -26,6 +26,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import brief, waits
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder
+from scheduler.state.pod_records import ITS_PLACE
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
@@ -106,7 +107,7 @@ def _row(world: World, workload: Workload, pod: Pod) -> Item:
 
 def _word(world: World, workload: Workload, pod: Pod) -> str:
     """The state of the pod in one word."""
-    status, shown = workload.last_status.get(pod.uid), workload.shown_condition(pod)
+    status, shown = workload.status_about(ITS_PLACE, pod.uid), workload.shown_condition(pod)
     reason = (status.condition if status is not None else "") or (shown.reason if shown is not None else "")
     return pod_state(pod, workload.node_of(pod), reason, world.phase_of[workload.key])
 
@@ -271,7 +272,7 @@ def _waits_now(world: World, workload: Workload | None, now: float) -> str:
 
 def _message(workload: Workload, pod: Pod) -> str:
     """The message that the pod shows, or is about to show; "": none."""
-    status = workload.last_status.get(pod.uid)
+    status = workload.status_about(ITS_PLACE, pod.uid)
     if status is not None and status.message:
         return status.message
     shown = workload.shown_condition(pod)

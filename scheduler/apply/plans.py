@@ -20,7 +20,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.state import quarantine
 from scheduler.state.in_flight import InFlight, JobSearch
 from scheduler.state.left_out import LeftOut, after_unusable_grant
-from scheduler.state.pod_records import LastStatus
+from scheduler.state.pod_records import LastStatus, subject_of
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
@@ -255,16 +255,16 @@ def _pod_condition_planned(world: World, action: act.SetPodCondition, at: float)
     if action.event in (names.SCHEDULED, names.ENDED):
         workload.confirmed_writes.pop(action.uid, None)
         return
-    before = workload.last_status.get(action.uid)
+    before = workload.status_about(subject_of(action), action.uid)
     event_at = at if action.event else (before.event_at if before else float("-inf"))
     is_first = action.event == names.SUBMITTED
     status = LastStatus(action.condition, action.message, action.essence, action.starts, at, event_at, is_first)
-    workload.last_status[action.uid] = status
+    workload.last_status.setdefault(action.uid, {})[subject_of(action)] = status
 
 
 def _job_condition_planned(world: World, action: act.SetJobCondition, at: float) -> None:
     status = LastStatus(action.condition, action.message, action.essence, None, at, at)
-    world.workloads[action.key].last_status[action.uid] = status
+    world.workloads[action.key].last_status.setdefault(action.uid, {})[subject_of(action)] = status
 
 
 def _restore_planned(world: World, action: act.RestoreKeys, at: float) -> None:

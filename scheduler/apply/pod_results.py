@@ -14,6 +14,7 @@ from scheduler.model.kubernetes import OwnerKey, owner_key
 from scheduler.state import confirmation
 from scheduler.state.backoff import Attempt
 from scheduler.state.in_flight import InFlight, UnansweredBind
+from scheduler.state.pod_records import subject_of
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
@@ -149,7 +150,7 @@ def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded
 
 def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondition, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
-    status = workload.last_status.get(action.uid) if workload else None
+    status = workload.status_about(subject_of(action), action.uid) if workload else None
     if status is not None and event.outcome is not Outcome.DONE and status.message == action.message:
         status.condition = status.message = ""  # set the condition again, after the usual pause
         status.is_first = False

@@ -29,6 +29,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock
 from scheduler.state.backoff import Attempt
 from scheduler.state.placeholder import Placeholder
+from scheduler.state.pod_records import ITS_JOB
 from scheduler.state.workload import Workload
 from scheduler.translate import values
 from scheduler.translate.job_options import user_input
@@ -330,7 +331,7 @@ def _crashes(workload: Workload, job: Placeholder, pod: Pod, this_pass: Pass) ->
         return _status(pod, names.CRASHING, message, essence=(message,), warning=True, again_s=every_s)
     if _shown(workload, pod) != names.CRASHING:
         return None
-    last = workload.last_status.get(pod.uid)
+    last = workload.status_about(ITS_JOB, pod.uid)
     calm_at = (last.at if last is not None else this_pass.world.started) + 2 * this_pass.tuning.crashes_said_s
     return wake(calm_at) if this_pass.now < calm_at else None
 
@@ -375,7 +376,7 @@ def _may_be_short(job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> str
 
 def _shown(workload: Workload, pod: Pod) -> str:
     """The reason of the last status that this process or a previous one wrote on the pod."""
-    last = workload.last_status.get(pod.uid)
+    last = workload.status_about(ITS_JOB, pod.uid)
     if last is not None and last.condition:
         return last.condition
     return pod.job_condition.reason if pod.job_condition is not None else ""

@@ -20,6 +20,7 @@ from scheduler.rules.reasons import is_blocked, meaning_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.estimates import Interval
 from scheduler.state.placeholder import Placeholder
+from scheduler.state.pod_records import ITS_PLACE
 from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import Workload
 
@@ -196,7 +197,7 @@ def waiting_unread(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pa
     If the pod's status names the job already, the status stays: a previous process had read the job.
     """
     is_named = _names_job(workload, pod, job.id)
-    if is_named and not note and pod.uid not in workload.last_status:
+    if is_named and not note and workload.status_about(ITS_PLACE, pod.uid) is None:
         return NOTHING
     partition = (job.spec.partition if job.spec is not None else "") or this_pass.world.default_partition
     message = f"Waiting in Slurm partition {partition} as job {job.id}. {note or REASON_FOLLOWS}"
@@ -209,7 +210,7 @@ def waiting_unread(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pa
 
 def _names_job(workload: Workload, pod: Pod, job_id: int) -> bool:
     """True if the pod's status names the job that waits; a previous process may have written it."""
-    last, shown = workload.last_status.get(pod.uid), workload.shown_condition(pod)
+    last, shown = workload.status_about(ITS_PLACE, pod.uid), workload.shown_condition(pod)
     if last is not None:
         return last.essence[:1] == (str(job_id),)
     return shown is not None and any(

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from scheduler import names
 from scheduler.actions import SetJobCondition, SetPodCondition
-from scheduler.model.kubernetes import Condition
+from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.text import line
 from scheduler.rules.decision import JobStatus, PodStatus, PodStatuses
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import lasting, nearest_start, times
 from scheduler.state.estimates import moved
-from scheduler.state.pod_records import LastStatus
+from scheduler.state.pod_records import ITS_JOB, ITS_PLACE, LastStatus
 from scheduler.state.workload import Workload
 
 
@@ -45,16 +45,16 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
     if pod.uid in this_pass.conditions_planned:  # two writes of one condition would race
         this_pass.wake_at(workload.key, this_pass.now + this_pass.tuning.condition_s)
         return
-    last = workload.last_status.get(pod.uid) or _last_of_previous_process(new, message, essence, workload, this_pass)
+    last = workload.status_about(ITS_PLACE if new.reason else event, pod.uid)
+    if last is None:
+        last = _last_of_previous_process(new, message, essence, workload, this_pass)
     if last is not None:
         renew_at = last.event_at + this_pass.tuning.renew_event_s
         if _is_same(last, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
             this_pass.wake_at(workload.key, renew_at)
             return
-        not_before = last.at + (this_pass.tuning.detail_fresh_s if last.is_first else this_pass.tuning.condition_s)
-        if this_pass.now < not_before:
-            this_pass.wake_at(workload.key, not_before)
-            return
+    if _is_too_early(pod, workload, this_pass):
+        return
     report = SetPodCondition(
         workload.key,
         pod.uid,
@@ -98,13 +98,26 @@ def _is_same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: fl
     return not moved(last.starts, starts, now)
 
 
+def _is_too_early(pod: Pod, workload: Workload, this_pass: Pass) -> bool:
+    """True if the pod got a status a moment ago, about whatever; the workload is visited again when it is time (Q2)."""
+    pause = this_pass.tuning.condition_s
+    shown = workload.last_status.get(pod.uid, {}).values()
+    not_before = max(
+        (last.at + (this_pass.tuning.detail_fresh_s if last.is_first else pause) for last in shown), default=0.0
+    )
+    if this_pass.now < not_before:
+        this_pass.wake_at(workload.key, not_before)
+        return True
+    return False
+
+
 def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> None:
     """Plan the write of the condition and its event, unless this process or a previous one wrote that already.
 
     If it is too early for another write on the pod, the workload is visited again when it is time.
     """
     pod, message, now = new.pod, line(new.message), this_pass.now
-    last = workload.last_status.get(pod.uid)
+    last = workload.status_about(ITS_JOB, pod.uid)
     if (
         last is not None
         and last.condition == new.reason
@@ -114,8 +127,7 @@ def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> Non
         return
     if last is None and pod.job_condition is not None and _is_still_true(pod.job_condition, new.reason, message):
         return
-    if last is not None and now < last.at + this_pass.tuning.condition_s:
-        this_pass.wake_at(workload.key, last.at + this_pass.tuning.condition_s)
+    if _is_too_early(pod, workload, this_pass):
         return
     this_pass.add(
         SetJobCondition(

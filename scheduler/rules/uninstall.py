@@ -31,6 +31,7 @@ from scheduler.state.anomalies import claims_held_back, held_back
 from scheduler.state.backoff import Attempt
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
+from scheduler.state.pod_records import ITS_PLACE
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
@@ -190,7 +191,7 @@ def _is_unrecorded(workload: Workload, this_pass: Pass) -> bool:
 
 
 def _shows_uninstalled(uid: str, workload: Workload) -> bool:
-    last, shown = workload.last_status.get(uid), workload.shown_condition(workload.pods[uid])
+    last, shown = workload.status_about(ITS_PLACE, uid), workload.shown_condition(workload.pods[uid])
     return (last is not None and last.condition == names.LEAVING) or (
         shown is not None and shown.reason == names.LEAVING
     )

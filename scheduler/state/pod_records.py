@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler import names
+from scheduler.actions import SetJobCondition, SetPodCondition
 from scheduler.model.kubernetes import Pod
 from scheduler.tuning import Tuning
 
 MOST_BOUND_BY_OTHERS = 16  # binds by other clients that are remembered
+ITS_PLACE, ITS_JOB = (
+    "PodScheduled",
+    names.RUNNING_CONDITION,
+)  # the conditions that the bridge sets, as subjects of a status
 
 
 @dataclass(slots=True)
 class LastStatus:
-    """The status that was last set on a pod.
+    """The status that was last set on a pod about one subject (`subject_of`).
 
     essence     the parts of the message in which a difference counts as a change (Q2)
     is_first    it is the first status about a job in Slurm's queue; Slurm often corrects its first reason within seconds
@@ -25,6 +31,17 @@ class LastStatus:
     at: float = float("-inf")
     event_at: float = float("-inf")
     is_first: bool = False
+
+
+def subject_of(action: SetPodCondition | SetJobCondition) -> str:
+    """What the status is about: ITS_PLACE, ITS_JOB, or the reason of its event if it sets no condition.
+
+    Statuses about different subjects do not replace one another: that a pod's job was replaced, and that this job ends soon,
+    are both true.
+    """
+    if isinstance(action, SetJobCondition):
+        return ITS_JOB
+    return ITS_PLACE if action.condition else action.event
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ class Workload:
     hint        id of the job for which its pods run or wait: as this process submitted it, or as the pods show it; None: none
     in_flight   its action on a job that is in flight; None: there is none
     pods_in_flight  pod UID to the action on that pod, until the watch shows its effect
-    last_status  pod UID to the status that the bridge showed last on that pod
+    last_status  pod UID to what the bridge showed last on that pod: subject to status (pod_records.py)
     job_search  the search for a job whose submission was not answered, or for a twin; None: nothing is searched
     left_out    nodes on which its grants could not be used (F6); None: there are none, or it was bound since
     bound       pod UID to the node on which a bind put the pod, until the watch shows it
@@ -103,7 +103,7 @@ class Workload:
     hint: int | None = None
     in_flight: InFlight | None = None
     pods_in_flight: dict[str, InFlight] = field(default_factory=dict)
-    last_status: dict[str, LastStatus] = field(default_factory=dict)
+    last_status: dict[str, dict[str, LastStatus]] = field(default_factory=dict)
     job_search: JobSearch | None = None
     left_out: LeftOut | None = None
     bound: dict[str, str] = field(default_factory=dict)
@@ -325,6 +325,11 @@ class Workload:
     def is_bound_by_others(self) -> bool:
         """True if each of its unfinished pods with a node is a stray; at least one has a node."""
         return all(pod.uid in self.strays for pod in self._unfinished() if self.node_of(pod))
+
+    def status_about(self, subject: str, uid: str) -> LastStatus | None:
+        """The status that this process showed last on the pod about the subject; None: it showed none."""
+        about = self.last_status.get(uid)
+        return about.get(subject) if about is not None else None
 
     def shown_condition(self, pod: Pod) -> Condition | None:
         """The PodScheduled condition of the pod, if it is False; otherwise None."""

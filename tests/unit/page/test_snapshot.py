@@ -75,7 +75,7 @@ def test_the_detail_of_a_refused_pod_says_the_whole_refusal() -> None:
     story.plan(NOW)
     said = detail(story.world, key_of(refused), (), NOW)["waits"]
     assert "time-limit" in said
-    assert said == story.world.workloads[key_of(refused)].last_status[refused.uid].message
+    assert said == story.world.workloads[key_of(refused)].last_status[refused.uid]["PodScheduled"].message
 
 
 def test_a_bound_pod_shows_its_job_and_its_node() -> None:

@@ -25,7 +25,7 @@ from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.state.anomalies import claims_held_back, missing
 from scheduler.state.anomalies import held_back as held_back_sentence
-from tests.builders import CONFIG, START, Story, grant, job_of, key_of, node, pod, without
+from tests.builders import CONFIG, START, Story, grant, job_of, key_of, node, pod, told_by, without
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -182,13 +182,9 @@ def test_a_mass_absence_is_reported_and_rejected() -> None:
         cannot_have_them_again(story, at)
     acts = story.decides(NOW + 10)
     assert {type(each) for each in acts} <= {SetPodCondition}
-    said = [each for each in story.world.workloads.values() for _ in each.last_status]
+    said = [told for each in story.world.workloads.values() for told in told_by(each)]
     assert len(said) == 11
-    assert all(
-        "Nothing is ended until Slurm lists these jobs again" in told.message
-        for each in said
-        for told in each.last_status.values()
-    )
+    assert all("Nothing is ended until Slurm lists these jobs again" in told.message for told in said)
 
     assert story.world.rejected[Anomaly.MASS_ABSENCE] == 1
 

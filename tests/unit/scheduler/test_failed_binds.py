@@ -299,7 +299,7 @@ def test_a_replacement_for_which_there_is_no_place_waits_and_ends_nothing() -> N
     seen = ends_nothing(story, NOW + 2, NOW + 100)
     assert seen[BindPod] == 0
     assert seen[SetPodCondition] >= 1
-    told = story.world.workloads[story.world.key_of_pod["uid-new"]].last_status["uid-new"]
+    told = story.world.workloads[story.world.key_of_pod["uid-new"]].last_status["uid-new"]["PodScheduled"]
     assert (told.condition, told.message) == (
         names.GRANT_WAITS,
         "The pod waits for a place in job 17. Slurm granted it without room for 3 pods (it holds 2).",

@@ -172,7 +172,7 @@ def test_a_refused_edit_is_still_reported_after_a_later_edit() -> None:
     [job] = story.world.placeholders.values()
     assert job.spec is not None
     assert (job.spec.nice, job.spec.qos) == (1, ""), "what was refused is not what was asked"
-    assert QOS_REFUSED in story.world.workloads[key_of(TRAIN)].last_status[TRAIN.uid].message
+    assert QOS_REFUSED in story.world.workloads[key_of(TRAIN)].last_status[TRAIN.uid]["PodScheduled"].message
     assert story.acts(UpdateJob, NOW + 100) == []
 
 

@@ -20,6 +20,7 @@ from scheduler.actions import (
     ReadOwner,
     RecordEnd,
     RestoreKeys,
+    SetJobCondition,
     SetPodCondition,
 )
 from scheduler.events import ClaimsRead, NodeDeleted, NodeSeen, OutageBegan, OutageEnded, Side, SlurmNodesPolled
@@ -86,6 +87,22 @@ def test_exactly_its_nodes_are_asked_for_under_its_name_and_it_runs_on_in_the_ne
 
     story.sees(story.bound(TRAIN, 17, "x2", phase=PodPhase.SUCCEEDED))
     assert [each.job_id for each in story.acts(CancelJob, NOW + 3600)] == [30]
+
+
+def test_a_new_job_that_soon_ends_does_not_make_its_pod_say_once_more_that_this_job_replaced_the_lost_one() -> None:
+    """The watch has not shown yet that the pod names the new job."""
+    story = Story()
+    asked = lost(story)
+    story.ended(asked, at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    [replaced] = story.acts(SetPodCondition, NOW + 7)
+    story.ended(replaced, at=NOW + 8)
+    story.polls({30: "RUNNING"}, at=NOW + 8)
+    limit: dict[str, Any] = {"starts": NOW + 7, "ends": NOW + 67, "time_limit_min": 1}
+    story.reads(job_of(TRAIN, 30, "RUNNING", nodes="x2", **limit), granted=grant(30, "x2", gpu=1), at=NOW + 8)
+    [ends_soon] = story.acts(SetJobCondition, NOW + 20)
+    assert ends_soon.condition == names.ENDS_SOON
+    story.ended(ends_soon, at=NOW + 21)
+    assert story.acts(SetPodCondition, NOW + 40) == []
 
 
 @pytest.mark.parametrize(("number", "stale"), [(2018, True), (2068, False)], ids=["unknown to Slurm", "down"])

@@ -25,7 +25,7 @@ from scheduler.actions import (
 from scheduler.events import AbsenceConfirmed, NamespaceSeen, OutageBegan, OutageEnded, Side
 from scheduler.model.kubernetes import Namespace, Pod, PodPhase
 from scheduler.model.slurm import Job
-from tests.builders import CONFIG, START, Story, grant, job_of, key_of, node, pod, without
+from tests.builders import CONFIG, START, Story, grant, job_of, key_of, node, pod, told_by, without
 from tests.unit.scheduler.test_gangs import launched, launcher_and_workers
 
 NOW = START + 20
@@ -142,12 +142,10 @@ def test_pods_that_are_refused_repeatedly_run_on_in_new_jobs_when_there_is_room(
 def test_a_held_pod_says_that_it_is_held_however_often_it_is_asked_for() -> None:
     site = Site()
     site.lives(200)
-    said = [action.message for each in site.story.world.workloads.values() for action in each.last_status.values()]
+    said = [told for each in site.story.world.workloads.values() for told in told_by(each)]
     assert len(said) == COUNT
-    assert all("Nothing is ended until Slurm lists these jobs again" in each for each in said)
-    assert {
-        status.at <= NOW + 20 for each in site.story.world.workloads.values() for status in each.last_status.values()
-    } == {True}, "the words do not change, so they are written once"
+    assert all("Nothing is ended until Slurm lists these jobs again" in told.message for told in said)
+    assert {told.at <= NOW + 20 for told in said} == {True}, "the words do not change, so they are written once"
     assert [(each.event, each.warning) for each in site.said] == [(names.ABSENCE, True)] * COUNT
 
 
@@ -311,7 +309,7 @@ def test_a_pod_that_waits_is_submitted_when_slurm_has_answered_for_the_pods_that
     site.story.polls({}, at=NOW + 4)
     site.lives(20, later)
     assert site.submitted == [], "from the first list that lacks the jobs on"
-    [said] = site.story.world.workloads[key_of(new)].last_status.values()
+    [said] = told_by(site.story.world.workloads[key_of(new)])
     assert said.message == (
         "Slurm lost jobs of pods that run. slurm-bridge asks for the nodes of those pods first; it submits this pod after "
         "that, at 00:19:04 UTC at the latest."

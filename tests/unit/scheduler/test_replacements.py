@@ -164,7 +164,7 @@ def test_a_larger_worker_waits_for_its_component() -> None:
         for action in story.decides(NOW + at):
             assert not isinstance(action, BindPod | CancelJob | DeletePod | FailByDeadline), action.reason
             story.ended(action, at=NOW + at)
-    told = story.world.workloads[story.world.key_of_pod["uid-new"]].last_status["uid-new"]
+    told = story.world.workloads[story.world.key_of_pod["uid-new"]].last_status["uid-new"]["PodScheduled"]
     assert told.condition == names.GRANT_WAITS
     assert "Pod w-0 asks for 3 CPUs, more than its place in job 17 has." in told.message
 

@@ -457,9 +457,9 @@ def test_a_status_that_could_not_be_written_does_not_reset_a_later_one() -> None
     first, second = (SetPodCondition(KEY, OLD.uid, "hpc", "old", "reason", message) for message in ("first", "second"))
     story.sees(Planned(Plan((first,)), NOW), Planned(Plan((second,)), NOW + 1))
     story.ended(first, Outcome.REFUSED, at=NOW + 2, number=409)
-    assert workload.last_status[OLD.uid].message == "second"
+    assert workload.last_status[OLD.uid]["PodScheduled"].message == "second"
     story.ended(second, Outcome.REFUSED, at=NOW + 3, number=409)
-    assert workload.last_status[OLD.uid].message == ""
+    assert workload.last_status[OLD.uid]["PodScheduled"].message == ""
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))

@@ -136,7 +136,7 @@ def test_members_of_one_stage_wait_for_each_other_and_say_so() -> None:
     read(story)
     assert requests(story, NOW) == []
     [workload] = [each for each in story.world.workloads.values() if each.pods]
-    assert workload.last_status[FIRST[0].uid].message == (
+    assert workload.last_status[FIRST[0].uid]["PodScheduled"].message == (
         "1 of 2 pods of JobSet train-dataset-initializer are here in namespace hpc. Their job is submitted when all of "
         "them are here."
     )
