@@ -20,6 +20,8 @@ from integration.checker.verdict import Broken
 SAME_MOMENT_S = 0.02  # two log lines of one moment
 PREEMPTED_S = 60.0  # more than the longest GraceTime of a partition of the rig
 BEFORE_SIGTERM_S = 60.0  # S4b: a deadline is given so long before SIGTERM
+# An update of the end time changes the time limit by (seconds + 30) / 60 minutes, and C rounds that towards zero.
+END_TIME_S = 90.0
 # Slurm's start of a job, kubelet's start of a pod, and the deadline are whole seconds.
 WHOLE_S = 3.0
 
@@ -68,7 +70,7 @@ def ended_pods(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             continue
         judged["V7"] += 1
         change = job.life.change_at(harm.at)
-        if change.state in HOLDS and not _may_end(evidence, harm, job):
+        if change.state in HOLDS and not _gave_up(evidence, pod, job, harm.at) and not _may_end(evidence, harm, job):
             yield Broken(
                 "V7", pod.who, harm.at,
                 f"{what} while its {job.shown} was {change.state} since {clock(change.at)} ({change.line})",
@@ -104,8 +106,15 @@ def _is_on(evidence: Evidence, pod: Pod, job: Job, at: float) -> bool:
         return False
     if not evidence.may_be_its_own(pod, job):
         return False
-    node = evidence.audit.nodes.get(pod.bind.node, pod.bind.node)
+    node = evidence.node_of(pod)
     return any(node in nodes for nodes in job.had(at - SAME_MOMENT_S, at))
+
+
+def _gave_up(evidence: Evidence, pod: Pod, job: Job, at: float) -> bool:
+    """True if the job had the node of the pod, and runs on without it."""
+    node = evidence.node_of(pod)
+    had, has = (frozenset[str]().union(*evidence.held(job, since, at)) for since in (pod.bound_at, at))
+    return node in had and bool(has) and node not in has
 
 
 def _is_ending(evidence: Evidence, pod: Pod, at: float) -> bool:
@@ -149,18 +158,33 @@ def _never_started(evidence: Evidence, harm: Harm, job: Job, tuning: Tuning) -> 
 def _is_out_of_time(evidence: Evidence, harm: Harm, job: Job, tuning: Tuning) -> bool:
     """S4b: the pod gets a deadline shortly before the end of its job, or, of a service, is evicted.
 
-    Each time limit counts that the job had when the request was on its way.
+    Each time limit counts that the job had when the request was on its way.  The log does not show the one before the first
+    change.
     """
-    earlier: list[float | None] = [limit for since, limit in job.life.limits if since <= harm.at - ON_ITS_WAY_S]
-    recent = [limit for since, limit in job.life.limits if harm.at - ON_ITS_WAY_S < since <= harm.at]
-    limits = [*(earlier[-1:] or [job.last.limit_s]), *recent]
+    limits = job.life.limits
+    if limits and limits[0][0] > harm.at - ON_ITS_WAY_S:
+        return harm.kind == DEADLINE or (harm.kind == "evicted" and harm.pod.service)
+    earlier: list[tuple[float, float | None]] = [each for each in limits if each[0] <= harm.at - ON_ITS_WAY_S]
+    recent = [each for each in limits if harm.at - ON_ITS_WAY_S < each[0] <= harm.at]
     signal_s = evidence.audit.signal_s(harm.pod)
-    return any(_is_near_the_end(harm, job, limit_s, signal_s, tuning) for limit_s in limits if limit_s is not None)
+    return any(
+        _is_near_the_end(harm, job, limit_s, _inexact_s(job, since), signal_s, tuning)
+        for since, limit_s in [*(earlier[-1:] or [(float("-inf"), job.last.limit_s)]), *recent]
+        if limit_s is not None
+    )
 
 
-def _is_near_the_end(harm: Harm, job: Job, limit_s: float, signal_s: float, tuning: Tuning) -> bool:
+def _inexact_s(job: Job, at: float) -> float:
+    """The most seconds by which the job ends before its time limit: whoever changes the end of a running job may do so.
+
+    slurmctld changes the time limit by whole minutes then, and the end by seconds.
+    """
+    return END_TIME_S * sum(since <= at and job.life.change_at(since).state in HOLDS for since, _ in job.life.limits)
+
+
+def _is_near_the_end(harm: Harm, job: Job, limit_s: float, inexact_s: float, signal_s: float, tuning: Tuning) -> bool:
     """The same for one time limit of the job."""
-    ends, lead_s = job.life.ends(harm.at, limit_s), tuning.lead_s(harm.pod, signal_s, limit_s)
+    ends, lead_s = job.life.ends(harm.at, limit_s) - inexact_s, tuning.lead_s(harm.pod, signal_s, limit_s)
     is_time = harm.at >= ends - tuning.notice_s(harm.pod, lead_s, limit_s) - WHOLE_S
     if harm.kind == DEADLINE:
         return is_time and _deadline_at(harm) >= ends - lead_s - WHOLE_S

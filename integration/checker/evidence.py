@@ -62,10 +62,26 @@ class Job:
         """The nodes of each time that it held nodes, as far as that time lies between the two."""
         recorded = frozenset[str]().union(*(record.nodes for record in self.records))
         return [
-            frozenset(hosts(change.nodes)) or recorded
-            for change, until in self.life.holds()
-            if change.at <= end and until >= begin
+            frozenset(hosts(nodes)) or recorded
+            for since, until, nodes in self.life.held()
+            if since <= end and until >= begin
         ]
+
+    def given(self, begin: float, end: float) -> Mapping[str, float]:
+        """The most of each resource that it was given at any time between the two; {}: slurmdbd does not say it.
+
+        A job that was requeued, or that gave up nodes, has a record for each time.
+        """
+        ends = [record.submitted for record in self.records[1:]] + [float("inf")]
+        first = self.records[0]
+        then = [
+            record.tres
+            for record, until in zip(self.records, ends, strict=True)
+            if (record is first or record.submitted <= end) and until + CLOCKS_S >= begin
+        ]
+        if not all(then):
+            return {}
+        return {kind: max(tres.get(kind, 0.0) for tres in then) for kind in set().union(*then)}
 
 
 History = list[tuple[float, Mapping[str, Any]]]  # settings, and since when
@@ -207,11 +223,20 @@ class Evidence:
     def parts(self, job: Job) -> list[Job]:
         """All components of the heterogeneous job that it is part of; of another job itself."""
         same = [each for each in self._by_leader[job.life.leader] if each.name == job.name]
-        return [each for each in same if abs(each.last.submitted - job.last.submitted) <= CLOCKS_S] or [job]
+        submitted = job.records[0].submitted  # a component that gave up nodes has a later record
+        return [each for each in same if abs(each.records[0].submitted - submitted) <= CLOCKS_S] or [job]
 
     def certain(self, pod: Pod) -> bool:
         """False if its end may be missing in the log: it is not there now, and no request ended it."""
         return self.here is None or pod.uid in self.here or pod.over < float("inf")
+
+    def node_of(self, pod: Pod) -> str:
+        """The name in Slurm of the node that the pod was bound to; "": it was not."""
+        return self.audit.nodes.get(pod.bind.node, pod.bind.node) if pod.bind is not None else ""
+
+    def held(self, job: Job, begin: float, end: float) -> list[frozenset[str]]:
+        """The nodes of the job, as Job.had; of a heterogeneous one those of all its components."""
+        return [nodes for part in self.parts(job) for nodes in part.had(begin, end)]
 
     def pod_of(self, job: Job) -> Pod | None:
         """The pod whose own job it is by its key; None: a gang's, or of a pod that the log lacks."""

@@ -1,7 +1,9 @@
 """V4: a gang is bound as a whole, or its job is released.
 
 The annotation `gang-size` of a pod shows the number of pods, else what the bridge itself wrote with the bind (K4).  Pods that
-were bound for an earlier job of the same workload, and pods that have succeeded, are part of the whole (S7, W5).
+were bound for an earlier job of the same workload, and pods that have succeeded, are part of the whole (S7, W5).  So is a
+member that somebody else ended before it was bound, if the bridge sent the first bind before it could know that: then no
+member waits.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from integration.checker.audit import Pod
+from integration.checker.audit import BRIDGE, Pod
 from integration.checker.evidence import Evidence, Job, clock
 from integration.checker.journal import longest
 from integration.checker.verdict import Broken
@@ -28,7 +30,8 @@ def whole_gangs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         seen.add(id(parts[0]))
         first = min(pod.bound_at for pod in job.serves)
         bound = _bound(evidence, job)
-        whole = bound[size - 1] if len(bound) >= size else float("inf")
+        placed = sorted([*bound, *_left(evidence, job, first)])
+        whole = placed[size - 1] if len(placed) >= size else float("inf")
         over = max(part.life.over for part in parts)
         half_s = longest(first, min(whole, over), evidence.calm.get(job.scheduler, []))
         judged["V4"] += whole < float("inf") or half_s > DEADLINE_S
@@ -60,6 +63,18 @@ def _bound(evidence: Evidence, job: Job) -> list[float]:
     return sorted(
         pod.bound_at for pod in pods.values() if pod.uid in mine or (pod.bound_at <= first and _counts(pod, first))
     )
+
+
+def _left(evidence: Evidence, job: Job, first: float) -> list[float]:
+    """When others ended members that were never bound.  first: the first bind"""
+    known = evidence.facts_since(job.scheduler, first)
+    harms = (
+        harm
+        for pod in evidence.members(job)
+        if pod.bind is None and pod.created is not None and pod.created <= first
+        for harm in evidence.harms_of(pod)[:1]
+    )
+    return [harm.at for harm in harms if harm.client != BRIDGE and harm.at >= known]
 
 
 def _counts(pod: Pod, at: float) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatch
+from math import ceil
 from typing import Any
 
 from integration.checker.audit import BRIDGE, Pod
 from integration.checker.bridges import own_jobs, own_pods
 from integration.checker.ends import SAME_MOMENT_S, ended_jobs, ended_pods
 from integration.checker.evidence import IN_FORCE_S, Evidence, Job, clock, in_force, rules_of
-from integration.checker.fits import fits
+from integration.checker.fits import EXACT, fits
 from integration.checker.gangs import whole_gangs
 from integration.checker.liveness import LIVENESS
 from integration.checker.verdict import Broken, Verdict
@@ -54,12 +55,16 @@ def judge(evidence: Evidence, *, rest_s: float | None = None) -> Verdict:
 
 
 def _one_job(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
-    """V1: of the jobs of one name and user, at most one holds nodes at a time; components of one job count as one."""
+    """V1: of the jobs of one name and user, at most one holds nodes at a time; components of one job count as one.
+
+    A job that gets this name later, while it runs, was given it by its user.
+    """
     same: dict[tuple[str, str], list[tuple[float, float, str, Job]]] = {}
     for job in evidence.ours():
         if evidence.is_own(job):
             for change, end in job.life.holds():
-                same.setdefault((job.name, job.last.user), []).append((change.at, end, change.line, job))
+                if job.life.knows_name(change.at):
+                    same.setdefault((job.name, job.last.user), []).append((change.at, end, change.line, job))
     for (name, _), runs in same.items():
         judged["V1"] += len(runs)
         runs.sort(key=lambda run: run[0])
@@ -92,9 +97,11 @@ def _on_its_grant(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
 
 
 def _not_its_own(evidence: Evidence, pod: Pod, job: Job | None) -> str:
-    """Why the job is not the pod's; "": it is."""
+    """Why the job is not the pod's; "": it is, or the log does not show its name at that time."""
     if job is None:
         return "slurmctld's log does not have"
+    if pod.bind is not None and not job.life.knows_name(evidence.facts_since(pod.scheduler, pod.bind.at)):
+        return ""
     if not job.key:
         return f"is foreign: {job.shown}"
     if not job.may_serve(pod):
@@ -110,9 +117,9 @@ def _not_granted(evidence: Evidence, pod: Pod, job: Job | None) -> str:
     """
     assert pod.bind is not None
     assert job is not None
-    at, bound_to = pod.bind.at, evidence.audit.nodes.get(pod.bind.node, pod.bind.node)
+    at, bound_to = pod.bind.at, evidence.node_of(pod)
     known = at if evidence.is_cancelled(job) else evidence.facts_since(job.scheduler, at)
-    held = [nodes for part in evidence.parts(job) for nodes in part.had(known, at + SAME_MOMENT_S)]
+    held = evidence.held(job, known, at + SAME_MOMENT_S)
     if not held:
         state = job.life.change_at(at)
         return f"was {state.state} since {clock(state.at)} ({state.line})"
@@ -121,9 +128,10 @@ def _not_granted(evidence: Evidence, pod: Pod, job: Job | None) -> str:
 
 
 def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
-    """V5: the pods that are bound for a job at one time request no more than it was given.
+    """V5: the pods that are bound for a job at one time, to nodes that it has, request no more than it was given.
 
-    If no record of the run has memory, Slurm does not count memory (SelectTypeParameters=CR_Core).
+    A pod takes whole CPUs, at least one (T3).  If no record of the run has memory, Slurm does not count memory
+    (SelectTypeParameters=CR_Core).
     """
     seen: set[int] = set()
     counted = [kind for kind in TRES if kind != "mem" or any(kind in record.tres for record in evidence.records)]
@@ -132,30 +140,44 @@ def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         if id(parts[0]) in seen or not job.serves:
             continue
         seen.add(id(parts[0]))
-        given: Counter[str] = Counter()
-        for part in parts:
-            given.update(part.last.tres)
         for pod in job.serves:
             assert pod.bind is not None
-            judged["V5"] += bool(given)
             at = pod.bind.at
+            known = evidence.facts_since(job.scheduler, at)
+            given = _sum(part.given(known, at) for part in parts)
+            judged["V5"] += bool(given)
+            nodes = frozenset[str]().union(*evidence.held(job, known, at))
             there = [
-                each for each in job.serves if each.bind and each.bind.at <= at < each.over and evidence.certain(each)
+                each
+                for each in job.serves
+                if each.bound_at <= at < each.over
+                and evidence.certain(each)
+                and (evidence.node_of(each) in nodes or not nodes)
             ]
             taken: Counter[str] = Counter()
             for each in there:
-                taken.update(each.requests)
+                taken.update({**each.requests, "cpu": max(1, ceil(each.requests.get("cpu", 0.0) - EXACT))})
             for kind in counted:
                 resource, unit = TRES[kind]
                 amount = taken[resource] / unit
-                if given and amount > given[kind] + 0.5:
+                if given and amount > given.get(kind, 0.0) + 0.5:
                     yield Broken(
                         "V5", pod.who, at,
                         f"pod {pod.who} was bound at {clock(at)} ({pod.bind.line}) as one of {len(there)} pods for "
-                        f"{job.shown}, which together request {amount:g} {kind}; it has {given[kind]:g} "
+                        f"{job.shown}, which together request {amount:g} {kind}; it has {given.get(kind, 0.0):g} "
                         f"({job.life.changes[0].line}; slurmdbd: {dict(job.last.tres)} on {sorted(job.last.nodes)})",
                     )  # fmt: skip
                     break
+
+
+def _sum(given: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
+    """The sum of what each component was given; {}: not known of one of them."""
+    found: Counter[str] = Counter()
+    for tres in given:
+        if not tres:
+            return {}
+        found.update(tres)
+    return found
 
 
 def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
@@ -163,9 +185,10 @@ def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
 
     If slurmctld has just lost a placeholder, a nudge of it may reach the foreign job that has its id now; it changes nothing.
     After a start of slurmctld its database no longer says who cancelled a job that had ended before.
+    A job that was renamed may have been a placeholder, and its user renames it.
     """
     for job in evidence.jobs:
-        if evidence.is_own(job):
+        if evidence.is_own(job) or job.life.names:
             continue
         judged["V6"] += any(record.ended_by is not None or record.state != "CANCELLED" for record in job.records)
         for record in job.records:
@@ -177,7 +200,9 @@ def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
                 )  # fmt: skip
     for update in evidence.slurm.updates:
         changed = evidence.job(update.id, update.at)
-        if changed is not None and update.uid == changed.last.uid and not evidence.is_own(changed):
+        if changed is None or changed.life.names:
+            continue
+        if update.uid == changed.last.uid and not evidence.is_own(changed):
             yield Broken(
                 "V6", changed.name, update.at,
                 f"{changed.shown}, which is foreign, was changed as {changed.last.user} at {clock(update.at)} "
@@ -194,7 +219,7 @@ def _policy(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         first = job.life.begun
         then = in_force(policies, first - IN_FORCE_S, first + 2)
         verdicts = {_allows(policy, namespace, job) for policy in then}
-        if not then or (None in verdicts and True not in verdicts):
+        if not then or (None in verdicts and True not in verdicts) or not job.life.knows_name(first):
             continue
         judged["V8"] += 1
         if True not in verdicts:

@@ -11,6 +11,8 @@ The log needs SlurmctldDebug=verbose and DebugFlags=TraceJobs.  Facts that this 
   forgotten that N was cancelled, no other line may show it.
 * `_update_job: …` comes with each change that an update makes, even if the update is refused in the end.  An update without a
   field (the nudge) has no such line.
+* A new name and a new time limit are shown, the former ones are not.  After an update of the end time, a time limit is shown.
+* `_update_job: set nodes to k1 for JobId=N` shows the nodes that a running job keeps when it gives up others.
 * A preemption with grace begins with SIGCONT and SIGTERM; nothing else sends SIGCONT to a running job.
 * An id is given out again after slurmctld lost the job that had it.
 """
@@ -33,6 +35,8 @@ RUNS = re.compile(rf"_slurm_rpc_request_resource_layout: {_JOB} running!")
 UPDATE = re.compile(rf"_slurm_rpc_update_job: (?:complete )?{_JOB} uid=(?P<uid>\d+)")
 WRITES = re.compile(rf"\b_update_job: (?:.*{_JOB})?")
 LIMIT = re.compile(rf"_update_job: setting time_limit to (?P<minutes>\d+) for {_JOB}")
+NAME = re.compile(rf"_update_job: setting name to (?P<name>.*) for {_JOB}")
+NODES = re.compile(rf"_update_job: set(?:ting)? nodes to (?P<nodes>\S+) for {_JOB}")
 NOTICE = re.compile(rf"job_signal: 18 of running {_JOB}")
 KILL = re.compile(rf"_slurm_rpc_kill_job: REQUEST_KILL_JOB {_JOB} uid (?P<uid>\d+)")
 RECOVERED = re.compile(rf"Recovered {_JOB} Assoc")
@@ -64,6 +68,7 @@ class Life:
 
     leader   the id of the heterogeneous job that it is a component of; else its own id
     limits   when it was given another time limit, and that in seconds
+    names    when it was given another name, and that
     notices  when Slurm gave notice that it preempts the job
     kills    when the job was to be ended by its id alone, as `scancel 7` does, and by which UID
     unsure   the job ended, and slurmctld was killed soon after and listed the job at its start.  The log does not show if
@@ -74,6 +79,7 @@ class Life:
     leader: int
     changes: list[Change]
     limits: list[tuple[float, float]] = field(default_factory=list)
+    names: list[tuple[float, str]] = field(default_factory=list)
     notices: list[float] = field(default_factory=list)
     kills: list[tuple[float, int]] = field(default_factory=list)
     unsure: bool = False
@@ -105,6 +111,21 @@ class Life:
             later = (other.at for other in self.changes[number + 1 :] if other.state not in HOLDS)
             found.append((each, next(later, float("inf"))))
         return found
+
+    def held(self) -> list[tuple[float, float, str]]:
+        """From when until when it held which nodes, as Slurm writes a host list; "": the log names none."""
+        found: list[tuple[float, float, str]] = []
+        ends = [change.at for change in self.changes[1:]] + [float("inf")]
+        nodes = ""
+        for change, until in zip(self.changes, ends, strict=True):
+            nodes = (change.nodes or nodes) if change.state in HOLDS else ""
+            if change.state in HOLDS:
+                found.append((change.at, until, nodes))
+        return found
+
+    def knows_name(self, at: float) -> bool:
+        """False if the log does not show which name it had then: it was renamed later."""
+        return not self.names or self.names[0][0] <= at
 
     def ends(self, at: float, limit_s: float) -> float:
         """When the time limit of a job that has its nodes at that time is over: time in which it is suspended does not count.
@@ -213,9 +234,16 @@ class SlurmLog:
             life.back_to("RUNNING", self._since, line)
 
     def _writes(self, at: float, found: re.Match[str], line: str) -> None:
-        self._writing.add(int(found["id"] or 0))
-        if (limit := LIMIT.search(found.string)) and (life := self._now.get(int(limit["id"]))):
+        number = int(found["id"] or 0)
+        self._writing.add(number)
+        if (life := self._now.get(number)) is None:
+            return
+        if limit := LIMIT.search(found.string):
             life.limits.append((at, int(limit["minutes"]) * 60.0))
+        elif name := NAME.search(found.string):
+            life.names.append((at, name["name"]))
+        elif (kept := NODES.search(found.string)) and life.changes[-1].state in HOLDS:
+            life.add(Change(at, life.changes[-1].state, line, kept["nodes"]))
 
     def _updated(self, at: float, found: re.Match[str], line: str) -> None:
         number = int(found["id"])

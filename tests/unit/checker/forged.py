@@ -208,6 +208,22 @@ class Run:
         self.state(at, number, "CANCELLED")
         self.sacct[self.now[number]]["State"] = "CANCELLED" if by is None else f"CANCELLED by {by}"
 
+    def rename(self, at: float, number: int, name: str, *, uid: int = 2001) -> None:
+        """The user of the job gives it another name."""
+        self.log(at, f"_update_job: setting name to {name} for JobId={number}")
+        self.log(at, f"_slurm_rpc_update_job: complete JobId={number} uid={uid} usec=46")
+        self.sacct[self.now[number]]["JobName"] = name
+
+    def shrink(self, at: float, number: int, nodes: str, tres: str) -> None:
+        """The user of the running job gives up the other nodes: slurmdbd begins another record."""
+        self.log(at, f"_update_job: set node count to 1 for JobId={number}")
+        self.log(at, f"_update_job: set nodes to {nodes} for JobId={number}")
+        self.log(at, f"_slurm_rpc_update_job: complete JobId={number} uid=2001 usec=46")
+        before = self.sacct[self.now[number]]
+        self.now[number] = (number, at)
+        self.sacct[number, at] = before | {"Submit": stamp(at)[:19], "NodeList": nodes, "AllocTRES": tres}
+        before["State"] = "RESIZING"
+
     def restart(self, at: float, *known: int) -> None:
         """slurmctld was killed, and knows these jobs when it is back."""
         self.log(at, "slurmctld version 26.05.5 started on cluster rig(1)")

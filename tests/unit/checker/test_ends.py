@@ -73,6 +73,31 @@ def test_a_deadline_for_the_time_limit_is_given_shortly_before_it(at: float, sec
 
 
 @pytest.mark.parametrize(
+    ("at", "seconds", "found"),
+    [(350, 376, []), (200, 376, ["V7"]), (350, 250, ["V7"])],
+    ids=["in time", "given too early", "for a time that is too early"],
+)
+def test_the_end_of_a_running_job_may_be_earlier_than_its_changed_time_limit_says(
+    at: float, seconds: int, found: list[str]
+) -> None:
+    """scontrol update EndTime: the job ends 89 s before its time limit of 8 minutes, which stays."""
+    run = _bound(limit="00:08:00")
+    run.log(100, "sched: _update_job: setting time_limit to 8 for JobId=7")
+    run.deadline(at, "train", seconds)
+    assert _found(run, at + 1) == found
+
+
+def test_the_time_limit_before_the_first_change_is_not_known() -> None:
+    """It was two minutes when the pod got its deadline."""
+    run = _bound(limit="01:00:00")
+    run.deadline(60, "train", 100)
+    run.log(70, "sched: _update_job: setting time_limit to 60 for JobId=7")
+    assert _found(run, 80) == []
+    run.delete(75, "train", by="slurm-bridge")
+    assert _found(run, 80) == ["V7"], "a time limit is no reason to delete a pod"
+
+
+@pytest.mark.parametrize(
     ("more", "found"),
     [
         ({}, ["V7"]),

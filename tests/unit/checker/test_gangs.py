@@ -66,6 +66,30 @@ def test_a_gang_that_is_released_in_time_breaks_nothing() -> None:
     assert run.broken() == []
 
 
+def test_a_member_that_its_user_deletes_just_before_its_bind_is_part_of_the_whole() -> None:
+    run = _gang(3, bound=2)
+    run.delete(4.001, "ring2", by="kubectl", gone=True)
+    assert run.broken() == []
+
+
+def test_a_member_that_left_long_before_the_first_bind_is_missing() -> None:
+    run = Run()
+    for number in range(3):
+        run.pod(1, f"ring{number}", gang="ring", size=3)
+    run.delete(2, "ring2", by="kubectl", gone=True)
+    run.submit(2, 7, "", name=RING)
+    run.grant(3, 7, "k1", "cpu=3,mem=192M,node=1")
+    for number in range(2):
+        run.bind(20, f"ring{number}", "k1", 7, size=3)
+    assert [each[:2] for each in run.broken(80)] == ["V4"]
+
+
+def test_a_member_that_the_bridge_deletes_itself_is_missing() -> None:
+    run = _gang(3, bound=2)
+    run.delete(5, "ring2", by="slurm-bridge", gone=True)
+    assert "V4" in [each[:2] for each in run.broken()]
+
+
 def test_the_time_of_a_fault_does_not_count() -> None:
     run = _gang(3, bound=2)
     run.journal.faults.append((EPOCH + 20, EPOCH + 40))

@@ -267,6 +267,78 @@ def test_a_foreign_job_that_a_nudge_reached_is_not_changed(run: Run) -> None:
     assert run.broken() == []
 
 
+def test_a_placeholder_that_its_user_renamed_is_no_foreign_job(run: Run) -> None:
+    run.rename(10, 7, "mine")
+    run.phase(19, "train", "Succeeded")
+    run.cancel(20, 7)
+    assert run.broken() == []
+
+
+def test_a_pod_that_is_bound_long_after_its_job_was_renamed_is_found(run: Run) -> None:
+    uid = run.pod(3, "late")
+    run.submit(3.1, 8, uid)
+    run.grant(3.2, 8, "k2")
+    run.rename(4, 8, "mine")
+    run.bind(50, "late", "k2", 8)
+    [sentence] = [each for each in run.broken() if "late" in each and each.startswith("V2")]
+    assert sentence.endswith("for job 8, which is foreign: job 8 (mine of alice)")
+
+
+def test_a_job_that_gets_the_name_of_a_placeholder_while_it_runs_is_no_second_placeholder(run: Run) -> None:
+    run.submit(0.5, 9, "", name="by-hand", Account="other", Partition="secret")
+    run.grant(0.6, 9, "k3")
+    run.rename(5, 9, run.sacct[7, 1.5]["JobName"])
+    run.cancel(6, 9)
+    assert run.broken() == []
+
+
+def _on_two_nodes() -> Run:
+    """A gang of two pods, one on each node of its job, which gives up the second node at second 20."""
+    run = Run()
+    for number in range(2):
+        run.pod(1, f"ring{number}", gang="ring", gpu=1, size=2)
+    run.submit(2, 7, "", name=RING)
+    run.grant(3, 7, "k[1-2]", "cpu=2,gres/gpu=2,mem=128M,node=2")
+    for number in range(2):
+        run.bind(4, f"ring{number}", f"k{number + 1}", 7, size=2)
+    run.shrink(20, 7, "k1", "cpu=1,gres/gpu=1,mem=64M,node=1")
+    return run
+
+
+def test_what_a_job_gave_up_later_was_given_to_its_pods() -> None:
+    assert _on_two_nodes().broken() == []
+
+
+def test_the_pods_on_a_node_that_a_job_gave_up_may_be_ended_and_no_others() -> None:
+    run = _on_two_nodes()
+    run.delete(22, "ring1", by="slurm-bridge")
+    run.delete(24, "ring1", by="kwok", gone=True)
+    assert run.broken(30) == []
+    run.delete(25, "ring0", by="slurm-bridge")
+    assert [each[:21] for each in run.broken(30)] == ["V7: pod alice-x/ring0"]
+
+
+def test_a_pod_that_is_bound_to_a_node_that_its_job_gave_up_is_found() -> None:
+    run = _on_two_nodes()
+    run.phase(22, "ring1", "Failed")
+    run.pod(23, "ring2", gang="ring", gpu=1)
+    run.bind(55, "ring2", "k2", 7)
+    assert [each.partition(" at ")[0] for each in run.broken(56)] == ["V2: pod alice-x/ring2 was bound to k2"]
+
+
+def test_pods_of_a_part_of_a_cpu_take_a_whole_one() -> None:
+    run = Run()
+    for number in range(3):
+        run.pod(1, f"ring{number}", gang="ring", cpu="100m")
+    run.submit(2, 7, "", name=RING)
+    run.grant(3, 7, "k1", "cpu=2,mem=192M,node=1")
+    for number in range(3):
+        run.bind(4 + number, f"ring{number}", "k1", 7)
+    [sentence] = run.broken()
+    assert sentence.startswith("V5: pod alice-x/ring2 was bound at 08:00:06.000")
+    assert "which together request 3 cpu; it has 2" in sentence
+
+
 def test_a_job_of_our_name_but_of_a_user_outside_the_policy_is_foreign(run: Run) -> None:
     run.submit(3, 8, "uid-train", user="carol")
     run.grant(4, 8, "k1")
