@@ -63,7 +63,7 @@ class Health(Endpoints):
         self._acts = True
         gauge, counter = self._while_it_acts(telemetry.gauge), self._while_it_acts(telemetry.counter)
         BridgeGauges(lambda: self._loop, tokens, telemetry, clock, gauge, counter)
-        WorldGauges(lambda: self._loop.world, clock, gauge, counter)
+        self._gauges = WorldGauges(lambda: self._loop.world, clock, gauge, counter)
 
     def follow(self, loop: Loop) -> None:
         """Answer for the bridge of this loop from now on.  Called for the first bridge, and when this replica leads again."""
@@ -93,6 +93,14 @@ class Health(Endpoints):
         return reasons
 
     # --- HTTP -----------------------------------------------------------------------------------------------------
+
+    async def prepare_scrape(self) -> None:
+        """See WorldGauges.count.  If it fails, these metrics stay as they were."""
+        try:
+            if self._acts:
+                await self._gauges.count()
+        except Exception as error:  # noqa: BLE001 - contained to these metrics, or raised
+            self._loop.guard.caught(error, "observer", "metrics of both clusters")
 
     async def healthz(self, _: web.Request) -> web.Response:
         """Answer 200 ok, or 500 and why the process is not healthy."""

@@ -40,7 +40,17 @@ class Endpoints(ABC):
 
     async def metrics(self, request: web.Request) -> web.Response:
         """See `Telemetry.scrape`."""
-        return await _scraped(request, self._telemetry, self._scraping)
+        try:
+            async with self._scraping.turn():
+                await self.prepare_scrape()
+                body, content_type = self._telemetry.scrape(request.headers.get("Accept", ""))
+        except Busy:
+            return too_many()
+        return web.Response(body=in_parts(body), headers={"Content-Type": content_type})
+
+    @abstractmethod
+    async def prepare_scrape(self) -> None:
+        """Do the long part of a scrape, in slices."""
 
     def refused(self, request: web.Request) -> web.Response | None:
         """As http_access.refusal."""
@@ -85,15 +95,6 @@ class Endpoints(ABC):
     @abstractmethod
     def page_failed(self, what: str, error: Exception, /) -> None:
         """An item of the page could not be computed."""
-
-
-async def _scraped(request: web.Request, telemetry: Telemetry, share: Share) -> web.Response:
-    try:
-        async with share.turn():
-            body, content_type = telemetry.scrape(request.headers.get("Accept", ""))
-    except Busy:
-        return too_many()
-    return web.Response(body=in_parts(body), headers={"Content-Type": content_type})
 
 
 def too_many() -> web.Response:

@@ -48,6 +48,9 @@ class Starting(Endpoints):
         """As `Health.serve`."""
         return await serve(lambda: self.health or self, host, port)
 
+    async def prepare_scrape(self) -> None:
+        """Nothing: there is no World to count."""
+
     async def healthz(self, _: web.Request) -> web.Response:
         """Answer 200, because a bridge that waits must not be restarted."""
         return web.Response(text="ok\n")

@@ -1,14 +1,17 @@
 """Metrics of both clusters as the World has them: what waits and why, jobs, pods, nodes, and CPUs held and requested.
 
-They are computed at each scrape, from facts alone.
+They are computed for each scrape, from facts alone.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from bridge.labels import BoundedLabels
+from bridge.pace import Pace
 from scheduler import names
 from scheduler.model.kubernetes import Node, Pod, PodPhase
 from scheduler.model.slurm import ENDED, States
@@ -62,8 +65,26 @@ WRITTEN = frozenset(
 POD_STATES = ("waiting", "starting", "running", "ended")
 
 
+@dataclass(slots=True)
+class Counts:
+    """What is counted object by object.
+
+    waiting              workloads that wait, by why_waiting
+    jobs                 live jobs, by the label value of JOB_STATES
+    pods                 pods, by one of POD_STATES
+    held_cpus            CPUs that Slurm granted
+    bound_millicores     CPUs that unfinished pods with a node request, in thousandths
+    """
+
+    waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
+    jobs: Counter[str] = field(default_factory=Counter)
+    pods: Counter[str] = field(default_factory=Counter)
+    held_cpus: int = 0
+    bound_millicores: int = 0
+
+
 class WorldGauges:
-    """Registers the metrics.
+    """Registers the metrics.  `count` comes before each scrape.
 
     world            returns the World of the bridge that runs now
     gauge, counter   register a metric: its name, its help, and what returns its values
@@ -75,6 +96,7 @@ class WorldGauges:
         self._world = world
         self._clock = clock
         self._reasons = BoundedLabels()
+        self._counts = Counts()
         gauge("slurm_bridge_waiting_workloads", "workloads that wait for their bind, by reason", self._waiting)
         gauge("slurm_bridge_jobs", "jobs of slurm-bridge that have not ended, by state", self._jobs)
         counter("slurm_bridge_jobs_ended", "jobs of slurm-bridge that ended, by state", self._jobs_ended)
@@ -85,32 +107,29 @@ class WorldGauges:
         oldest = "age of the oldest grant with a pod that is not bound"
         gauge("slurm_bridge_oldest_unbound_grant_seconds", oldest, self._oldest_unbound_grant)
 
+    async def count(self) -> None:
+        """Count workloads, pods and jobs, in slices between which the loop goes on: there may be 100,000 of them."""
+        counts, pace = Counts(), Pace(0, time.perf_counter)
+        for _ in _counting(self._world(), counts):
+            if pace.over():
+                await pace.rest()
+        self._counts = counts
+
     def _waiting(self) -> Values:
-        world = self._world()
-        exact: Counter[tuple[str, str]] = Counter()
-        for phase in UNBOUND:
-            exact.update(why_waiting(world, world.workloads[key], phase) for key in world.by_phase[phase])
         found: Counter[tuple[str, ...]] = Counter()
-        for why, count in exact.items():
+        for why, count in self._counts.waiting.items():
             found[self._reasons.of(*why)] += count
         return [(count, {"reason": reason, "partition": partition}) for (reason, partition), count in found.items()]
 
     def _jobs(self) -> Values:
-        counts: Counter[str] = Counter(_first(job.states, JOB_STATES) for job in _live_jobs(self._world()))
-        return [(counts[state], {"state": state}) for state in _named(JOB_STATES)]
+        return [(self._counts.jobs[state], {"state": state}) for state in _named(JOB_STATES)]
 
     def _jobs_ended(self) -> Values:
         ended = self._world().ended_jobs
         return [(ended[state], {"state": state.lower()}) for state in sorted(ENDED)]
 
     def _pods(self) -> Values:
-        counts: Counter[str] = Counter()
-        for workload in self._world().workloads.values():
-            if _all_wait(workload):
-                counts["waiting"] += len(workload.pods)
-            elif not workload.of_other_scheduler:
-                counts.update(pod_state(workload, pod) for pod in workload.pods.values())
-        return [(counts[state], {"state": state}) for state in POD_STATES]
+        return [(self._counts.pods[state], {"state": state}) for state in POD_STATES]
 
     def _nodes(self) -> Values:
         world = self._world()
@@ -122,24 +141,51 @@ class WorldGauges:
         ]
 
     def _held_cpus(self) -> Values:
-        grants = (job.grant for job in _live_jobs(self._world()) if job.holds_nodes)
-        return [(sum(node.cpus for grant in grants if grant is not None for node in grant.everywhere), {})]
+        return [(self._counts.held_cpus, {})]
 
     def _bound_cpus(self) -> Values:
-        bound = (
-            pod
-            for workload in self._world().workloads.values()
-            if not workload.of_other_scheduler and not _all_wait(workload)
-            for pod in workload.pods.values()
-            if pod_state(workload, pod) in ("starting", "running")
-        )
-        return [(sum(needs(pod).get("cpu", 0) for pod in bound) / 1000, {})]
+        return [(self._counts.bound_millicores / 1000, {})]
 
     def _oldest_unbound_grant(self) -> Values:
         world = self._world()
         jobs = (world.job_of[key] for key in world.by_phase[Phase.GRANTED] if key in world.job_of)
         since = [job.granted_at for job in jobs if job.granted_at is not None]
         return [(max(0.0, self._clock() - min(since)) if since else 0.0, {})]
+
+
+def _counting(world: World, counts: Counts) -> Iterator[None]:
+    """Add all objects of the World to the counts.  After each `yield` the World may have changed."""
+    for phase in UNBOUND:
+        for key in tuple(world.by_phase[phase]):
+            if key in world.workloads:
+                counts.waiting[why_waiting(world, world.workloads[key], phase)] += 1
+            yield
+    for workload in tuple(world.workloads.values()):
+        _count_pods(workload, counts)
+        yield
+    for job in tuple(world.placeholders.values()):
+        if job.proven and job.alive:
+            _count_job(job, counts)
+        yield
+
+
+def _count_pods(workload: Workload, counts: Counts) -> None:
+    if workload.of_other_scheduler:
+        return
+    if workload.pod_counts.unbound == len(workload.pods):  # none has a node, and none has ended
+        counts.pods["waiting"] += len(workload.pods)
+        return
+    for pod in workload.pods.values():
+        state = pod_state(workload, pod)
+        counts.pods[state] += 1
+        if state in ("starting", "running"):
+            counts.bound_millicores += needs(pod).get("cpu", 0)
+
+
+def _count_job(job: Placeholder, counts: Counts) -> None:
+    counts.jobs[_first(job.states, JOB_STATES)] += 1
+    if job.holds_nodes and job.grant is not None:
+        counts.held_cpus += sum(node.cpus for node in job.grant.everywhere)
 
 
 def why_waiting(world: World, workload: Workload, phase: Phase) -> tuple[str, str]:
@@ -186,12 +232,3 @@ def _first(states: States, labels: Mapping[str, str]) -> str:
 
 def _named(labels: Mapping[str, str]) -> list[str]:
     return [*labels.values(), "other"]
-
-
-def _live_jobs(world: World) -> Iterator[Placeholder]:
-    return (job for job in world.placeholders.values() if job.proven and job.alive)
-
-
-def _all_wait(workload: Workload) -> bool:
-    """True if none of its pods has a node, and none has ended: known without a look at each of thousands of pods."""
-    return not workload.of_other_scheduler and workload.pod_counts.unbound == len(workload.pods)

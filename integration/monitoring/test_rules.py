@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import subprocess
@@ -65,7 +66,7 @@ def test_the_metrics_are_as_prometheus_wants_them() -> None:
     telemetry.on_ended(ActionEnded(bind, Outcome.DONE, START + 20, START + 20), story.world)
     telemetry.on_call(Side.SLURM)("allocate", 0.003, "ok")
     loop: Any = SimpleNamespace(world=story.world, passed=START, guard=Guard(on=True))
-    Health(loop, [], telemetry, lambda: START + 20)
+    asyncio.run(Health(loop, [], telemetry, lambda: START + 20).prepare_scrape())
     text, content_type = telemetry.scrape()
     assert content_type.startswith("text/plain")
     assert b'slurm_bridge_create_to_bind_seconds_count{outcome="immediate"' in text

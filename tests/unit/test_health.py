@@ -215,6 +215,23 @@ async def test_an_explanation_that_raises_is_an_answer_without_a_traceback(monke
     assert text == "slurm-bridge had an internal error; the admin finds it in the log of slurm-bridge.\n"
 
 
+async def test_a_scrape_whose_counts_fail_shows_the_counts_before_and_that_there_was_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = Story()
+    story.runs(pod("train"), 17, at=START + 20)
+    asked = health(story.world)
+    await get(asked, "/metrics")
+
+    def count(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("bridge.world_gauges._counting", count)
+    lines = (await get(asked, "/metrics"))[1].splitlines()
+    assert value_of(lines, "slurm_bridge_pods", 'state="running"') == 1
+    assert value_of(lines, "slurm_bridge_own_errors_total", 'kind="observer"') == 1
+
+
 async def test_the_scrape_has_phases_ages_and_sides_and_no_pods() -> None:
     story = Story()
     story.runs(pod("very-private-name"), 17, at=START + 20)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+
+import pytest
 
 from bridge.telemetry import Telemetry
 from bridge.world_gauges import WRITTEN, WorldGauges
 from integration.reference import reasons
 from scheduler import names
 from scheduler.actions import AllocateNow, Outcome, SubmitJob
-from scheduler.events import ActionEnded
+from scheduler.events import ActionEnded, PodDeleted, Scope
 from scheduler.model.kubernetes import Condition, Node, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SlurmNode
@@ -22,7 +25,7 @@ NOW = START + 20
 def shown(world: World, at: float = NOW) -> dict[str, float]:
     """The values that are not 0, by metric and label values."""
     telemetry = Telemetry()
-    WorldGauges(lambda: world, lambda: at, telemetry.gauge, telemetry.counter)
+    asyncio.run(WorldGauges(lambda: world, lambda: at, telemetry.gauge, telemetry.counter).count())
     found: dict[str, float] = {}
     for line in telemetry.scrape()[0].decode().splitlines():
         if line.startswith("slurm_bridge_") and not line.endswith(" 0.0"):
@@ -150,3 +153,19 @@ def test_a_pod_that_ended_and_is_still_listed_holds_no_cpus() -> None:
     values = shown(story.world)
     assert values["pods ended"] == 1
     assert "bound_cpus" not in values
+
+
+async def test_the_loop_goes_on_while_thousands_of_objects_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods that end meanwhile are no error."""
+    monkeypatch.setattr("bridge.pace.SLICE_S", 0.0)  # each object is a slice
+    story, telemetry = Story(), Telemetry()
+    waiting = [pod(f"p{number}") for number in range(9)]
+    story.sees(*waiting)
+    counting = asyncio.create_task(
+        WorldGauges(lambda: story.world, lambda: NOW, telemetry.gauge, telemetry.counter).count()
+    )
+    for what in waiting:
+        await asyncio.sleep(0)
+        assert not counting.done()
+        story.sees(PodDeleted(Scope.OURS, what, NOW))
+    await counting
