@@ -24,6 +24,8 @@ from bridge.notify import READY, STOPPING, notify
 
 LOOK_S = 1.0
 SHORTEST_S, LONGEST_S = 10, 86_400
+HIGHEST_GID = 2**32 - 2  # the number above it means "no change" to chown
+MOST_DIGITS = 10
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
 log = logging.getLogger("slurm-bridge")
@@ -83,7 +85,7 @@ def _tokens(count: int) -> str:
 
 
 def _lifetime(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not SHORTEST_S <= int(text) <= LONGEST_S:
+    if not _is_number(text) or not SHORTEST_S <= int(text) <= LONGEST_S:
         raise ConfigError(f"--lifetime: {text[:40]!a} is not a number of seconds from {SHORTEST_S} to {LONGEST_S}.")
     return int(text)
 
@@ -92,6 +94,10 @@ def _group(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return int(text) if text.isascii() and text.isdecimal() else grp.getgrnam(text).gr_gid
+        return int(text) if _is_number(text) and int(text) <= HIGHEST_GID else grp.getgrnam(text).gr_gid
     except KeyError:
         raise ConfigError(f"--group: this host has no group {text[:80]!a}.") from None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS

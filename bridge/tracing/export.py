@@ -30,6 +30,7 @@ PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
 DELAY_MS = "OTEL_BSP_SCHEDULE_DELAY", 5_000
 BATCH = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 2_048  # as soon as so many spans wait, they are sent
 QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE", 20_000  # spans that wait for the Collector, about 1 kB each; the oldest are dropped
+MOST = 1_000_000_000  # a queue, and a thread that waits, take no numbers of any size
 log = logging.getLogger("slurm-bridge")
 
 
@@ -131,12 +132,12 @@ class SpanExport:
 
 
 def _number(variable: str, otherwise: int) -> int:
-    """The positive number in a variable of the environment; *otherwise* if the variable has none, and then it is logged."""
+    """The number from 1 to MOST in a variable of the environment; *otherwise* if it has none, and then it is logged."""
     said = os.environ.get(variable, "")
-    if said.isascii() and said.isdecimal() and int(said):
+    if said.isascii() and said.isdecimal() and len(said) <= len(str(MOST)) and 1 <= int(said) <= MOST:
         return int(said)
     if said:
-        log.warning("%s=%s: is no positive number; %d is used", variable, said, otherwise)
+        log.warning("%s=%s: is no number from 1 to %s; %d is used", variable, said[:40], f"{MOST:,}", otherwise)
     return otherwise
 
 

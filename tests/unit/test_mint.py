@@ -295,6 +295,12 @@ def _until(seen) -> None:  # type: ignore[no-untyped-def]
         ((), "mint: no user is named."),
         (("--user", "alice", "--lifetime", "5"), "--lifetime: '5' is not a number of seconds from 10 to 86400."),
         (("--user", "alice", "--group", "no-such-group"), "--group: this host has no group 'no-such-group'."),
+        (("--user", "alice", "--group", "4294967295"), "--group: this host has no group '4294967295'."),
+        (("--user", "alice", "--group", "9" * 5_000), f"--group: this host has no group '{'9' * 80}'."),
+        (
+            ("--user", "alice", "--lifetime", "9" * 5_000),
+            f"--lifetime: '{'9' * 40}' is not a number of seconds from 10 to 86400.",
+        ),
         (("--user", "root"), "--user: 'root' may do anything in Slurm. Name an ordinary user of Slurm."),
     ],
 )

@@ -135,6 +135,7 @@ def test_a_variable_that_is_no_number_is_reported_and_ignored(
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "5s")
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "0")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "9" * 20)
     collector = Collector()
     export, spans = exporting(collector)
     spans.send("run", (), 1.0, 2.0, {})
@@ -143,6 +144,7 @@ def test_a_variable_that_is_no_number_is_reported_and_ignored(
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "OTEL_BSP_SCHEDULE_DELAY=5s",
         "OTEL_BSP_MAX_QUEUE_SIZE=0",
+        f"OTEL_BSP_MAX_EXPORT_BATCH_SIZE={'9' * 20}",
     ]
 
 
