@@ -204,9 +204,14 @@ class KubeClient:
         }
         try:
             await self._write("evict", "POST", f"{_pod_path(action.namespace, action.name)}/eviction", body)
-        except (NotFound, Conflict, Unanswered) as refusal:
-            # Unanswered: if another pod has the name now, the API server repeats the eviction for ten seconds by itself.
+        except (NotFound, Conflict) as refusal:
             await self._raise_unless_gone(refusal, action)
+        except Unanswered as unknown:
+            # If another pod has the name now, the API server repeats the eviction for ten seconds by itself.
+            try:
+                await self._raise_unless_gone(unknown, action)
+            except RemoteError:  # the read says nothing about the eviction
+                raise unknown from None
 
     async def set_condition(self, action: SetPodCondition) -> None:
         """Write PodScheduled=False with the reason and message of the action.

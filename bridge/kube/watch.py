@@ -257,10 +257,10 @@ class ListWatch(Generic[M]):
         match change:
             case Changed(thing, newer, gone=True):
                 self.emit(self.resource.gone(thing, self.clock()))
-                return newer
+                return newer or version
             case Changed(thing, newer):
                 self.emit(self.resource.seen(thing, self.clock()))
-                return newer
+                return newer or version
             case Undecodable(_, _, gone=True):
                 raise _TooOld
             case Undecodable(thing, newer):
@@ -269,7 +269,7 @@ class ListWatch(Generic[M]):
                 return newer or version
             case Bookmark(newer):
                 self.bookmarked = True
-                return newer
+                return newer or version
             case Failed(410, _):
                 raise _TooOld
             case Failed(code, message):

@@ -1,6 +1,17 @@
 // Draws the sections that the bridge sends, as they change.  The server sends changed items, and null for items that are
 // gone.  Everything is drawn from `known`.  Text is always set as text, never as HTML.
 
+// A browser may forbid storage, and then each use of it raises an exception: what is stored lasts as long as the page.
+function storage(name) {
+  try {
+    return window[name];
+  } catch {
+    const kept = new Map();
+    return { getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => kept.set(key, value), removeItem: (key) => kept.delete(key) };
+  }
+}
+const [lasting, ofTab] = [storage("localStorage"), storage("sessionStorage")];
+
 const known = {};
 const dictionary = () => Object.create(null); // a node may be named __proto__
 let clockOffset = 0; // the server's clock minus the browser's clock, seconds
@@ -581,20 +592,20 @@ function away(now) {
 // The token is in the session storage of this tab alone, and never in an address.
 const TOKEN = "slurm-bridge-token";
 function authorization() {
-  const token = sessionStorage.getItem(TOKEN);
+  const token = ofTab.getItem(TOKEN);
   return token ? { Authorization: `Bearer ${token}` } : {};
 }
 
 $("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  sessionStorage.setItem(TOKEN, $("token").value.trim().replace(/[^\x21-\x7e]/g, ""));
+  ofTab.setItem(TOKEN, $("token").value.trim().replace(/[^\x21-\x7e]/g, ""));
   $("token").value = "";
   connect();
 });
 
 function askForToken() {
-  write($("token-wrong"), sessionStorage.getItem(TOKEN) ? "The bridge does not accept this token." : "");
-  sessionStorage.removeItem(TOKEN);
+  write($("token-wrong"), ofTab.getItem(TOKEN) ? "The bridge does not accept this token." : "");
+  ofTab.removeItem(TOKEN);
   away(true);
   trouble("");
   write($("none"), "Give the token to see pods.");
@@ -702,8 +713,8 @@ function useTheme(theme) {
   write($("theme"), `Theme: ${theme}`);
 }
 function nextTheme() {
-  const theme = THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "system") + 1) % THEMES.length];
-  localStorage.setItem("theme", theme);
+  const theme = THEMES[(THEMES.indexOf(lasting.getItem("theme") ?? "system") + 1) % THEMES.length];
+  lasting.setItem("theme", theme);
   useTheme(theme);
 }
 
@@ -736,6 +747,7 @@ $("theme").addEventListener("click", nextTheme);
 $("help-button").addEventListener("click", () => $("help").showModal());
 window.addEventListener("resize", () => (measure(), podList.draw(), nodeList.draw()));
 
-useTheme(localStorage.getItem("theme") ?? "system");
+write($("none"), "Connecting …");
+useTheme(lasting.getItem("theme") ?? "system");
 measure();
 connect();

@@ -71,19 +71,21 @@ class Cluster:
         return (await self._listed(chosen))[0]
 
     async def follow(self, chosen: Selection) -> AsyncIterator[Found]:
-        """All pods of the selection: as they are now, and again after each change.
+        """All pods of the selection: as they are now, and again after each change.  Lists are at least RETRY_S apart.
 
         Raises RemoteError if the first list fails, and ConfigError if the user lacks the right or loses it later.
         """
         found, version = await self._listed(chosen)
         yield found
+        clock = asyncio.get_running_loop().time
         while True:
+            began = clock()
             try:
                 async for newer in self._changes(chosen, found, version):
                     yield newer
             except RemoteError as error:
                 self.on_trouble(said(error))
-                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(max(0.0, began + RETRY_S - clock()))  # the server may end each watch at once
             found, version = await self._listed_again(chosen)
             yield found
 

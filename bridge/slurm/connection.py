@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         self._bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._refuse("what answers there does not speak HTTP/1.1")
         # Headers and framing may take MOST_HEAD_BYTES more than the body.  Without a limit, trailers might never end.
         if self._bytes - self._body_bytes > MOST_HEAD_BYTES + self._body_bytes and self._waiting is not None:

@@ -70,6 +70,33 @@ async def test_what_tenants_name_is_text(tab: Tab) -> None:
         assert await tab.ask("document.querySelectorAll('img, main script').length") == 0
 
 
+async def test_a_browser_that_forbids_storage_shows_the_page_and_keeps_the_token_while_it_is_open(
+    tab: Tab, tmp_path: Path
+) -> None:
+    forbid = "Object.defineProperty(window, {!r}, {{get() {{ throw new DOMException('denied', 'SecurityError'); }}}});"
+    for storage in ("localStorage", "sessionStorage"):
+        await tab.call("Page.addScriptToEvaluateOnNewDocument", source=forbid.format(storage))
+    (tmp_path / "token").write_text(TOKEN)
+    async with served(bridge(BearerFile(str(tmp_path / "token"))), tab) as url:
+        await tab.open(url)
+        await tab.eventually(VISIBLE)
+        await give(tab, TOKEN)
+        await tab.eventually(f"{ROWS} === 2")
+        await tab.click("#theme")
+        assert await tab.ask("document.documentElement.dataset.theme") == "light"
+    tab.errors[:] = [error for error in tab.errors if "401" not in error]
+
+
+async def test_without_javascript_the_page_says_what_it_needs(tab: Tab) -> None:
+    async with served(bridge(), tab) as url:
+        await tab.call("Emulation.setScriptExecutionDisabled", value=True)
+        await tab.open(url)
+        says = await tab.ask("document.body.innerText")
+        assert "needs JavaScript" in says
+        assert "Connecting" not in says
+        await tab.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
 async def test_a_bridge_with_a_token_asks_for_it_once(tab: Tab, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     async with served(bridge(BearerFile(str(tmp_path / "token"))), tab) as url:

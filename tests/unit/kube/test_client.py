@@ -118,6 +118,17 @@ async def test_an_eviction_that_a_budget_refuses_may_be_asked_again() -> None:
         await client(far).evict(ask)
 
 
+@pytest.mark.parametrize(
+    "read", [no(403, "Forbidden"), Unreachable("get", "Kubernetes", "no connection")], ids=["refused", "not sent"]
+)
+async def test_an_eviction_whose_answer_is_lost_is_unknown_even_if_the_pod_cannot_be_read(
+    read: Reply | RemoteError,
+) -> None:
+    ask = EvictPod("key", "u-1", "hpc", "a", "the time limit is near")
+    with pytest.raises(Unanswered, match="closed"):
+        await client(FakeTransport(Unanswered("post", "Kubernetes", "closed"), read)).evict(ask)
+
+
 async def test_a_deadline_that_the_server_refuses_is_reported() -> None:
     with pytest.raises(Invalid):
         await client(FakeTransport(POD, no(422, "Invalid"), POD)).fail_by_deadline(END)

@@ -159,6 +159,14 @@ async def test_a_broken_watch_resumes_from_its_version_and_reports_nothing_the_f
 
 
 @on_virtual_time
+async def test_a_change_without_a_version_does_not_let_the_watch_begin_anew_at_the_present() -> None:
+    """A watch without a resourceVersion begins with all objects of that moment, so a deletion before it is never seen."""
+    for change in (bookmark(""), line("BOOKMARK", {"metadata": {}}), line("MODIFIED", pod(version=""))):
+        far = FakeTransport(streams=[[bookmark("6"), change, BROKEN]])
+        assert await Watched(far).steps(1, Watching("5")) == Watching("6")
+
+
+@on_virtual_time
 async def test_a_watch_that_breaks_again_is_trouble() -> None:
     far = FakeTransport(streams=[AWAY, AWAY, [bookmark("7")]])
     watched = Watched(far)

@@ -25,9 +25,10 @@ from bridge.plugin.cluster import Cluster, Selection
 from bridge.plugin.pods import PODS, Seen
 from bridge.plugin.table import Screen, table
 from bridge.plugin.trace import waterfall
+from bridge.simulation.virtual_time import run
 from tests.patience import PATIENCE_S
 from tests.raw_server import server
-from tests.unit.kube.fakes import FakeTransport, no, pod, reply
+from tests.unit.kube.fakes import FakeTransport, Line, line, no, pod, reply
 from tests.web_server import serving
 
 OURS = Selection("slurm-bridge", "hpc")
@@ -70,6 +71,18 @@ async def test_a_server_whose_lists_always_expire_is_asked_a_few_times(monkeypat
     with pytest.raises(RemoteError, match="error 410"):
         await Cluster(server).pods(OURS)
     assert len(server.asked) == cluster.MOST_LISTS
+
+
+@pytest.mark.parametrize("ends", [[], [line("ERROR", {"kind": "Status", "code": 410})]], ids=["closed", "expired"])
+def test_a_server_that_ends_each_watch_at_once_is_not_asked_without_a_pause(ends: list[Line]) -> None:
+    async def followed() -> float:
+        server = FakeTransport(*[page(pod())] * 6, streams=[ends] * 5)
+        lists = Cluster(server).follow(OURS)
+        for _ in range(6):
+            await anext(lists)
+        return server.times[-1] - server.times[0]
+
+    assert run(followed()) == pytest.approx(5 * cluster.RETRY_S)
 
 
 def test_a_name_cannot_control_the_terminal_that_shows_a_trace() -> None:

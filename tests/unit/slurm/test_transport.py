@@ -334,6 +334,18 @@ async def test_an_answer_that_is_not_http_is_a_contract_error() -> None:
             await ask(pool)
 
 
+async def test_a_server_that_changes_to_another_protocol_does_not_speak_http(caplog: pytest.LogCaptureFixture) -> None:
+    async def changing(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        await visit.gone()
+
+    async with serving(changing) as server, HttpPool(server.url) as pool:
+        with pytest.raises(ContractError, match="does not speak HTTP"):
+            await ask(pool)
+    assert caplog.text == "", "the event loop logs no traceback"
+
+
 async def test_a_request_that_finds_no_free_connection_for_too_long_was_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
