@@ -23,7 +23,7 @@ import msgspec
 from bridge.pace import Pace
 from scheduler import names
 from scheduler.model.kubernetes import Node
-from scheduler.model.slurm import OUT_OF_SERVICE, SlurmNode, States
+from scheduler.model.slurm import SlurmNode, States
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import BLOCKING
 from scheduler.state.placeholder import Placeholder
@@ -35,15 +35,8 @@ KEPT = 19
 REASON_MOST = 200  # characters
 MIB = 2**20
 CPUS, MEMORY, JOBS = "/cpus", "/memory_mib", "/jobs"  # keys of count_grant; no GRES has such a name
-# States of a node in which Slurm starts no job there.
-CLOSING: States = OUT_OF_SERVICE | {
-    "BLOCKED",
-    "MAINTENANCE",
-    "POWERING_DOWN",
-    "POWERING_UP",
-    "REBOOT_ISSUED",
-    "RESERVED",
-}
+# More states of a node in which Slurm starts no job there.
+CLOSING: States = frozenset({"BLOCKED", "MAINTENANCE", "POWERING_DOWN", "REBOOT_ISSUED", "RESERVED"})
 UNSCHEDULABLE = "SchedulingDisabled"  # kubectl's word for a cordoned node
 
 # Both clusters count in 64 bits.  Only a client checks these limits: it can add up and divide what it has read.
@@ -269,7 +262,7 @@ def _closed(world: World, node: Node | None, there: SlurmNode | None) -> str:
         return "not ready in Kubernetes"
     if node.unschedulable:
         return "cordoned in Kubernetes"
-    closing = there.states & CLOSING
+    closing = there.closed | (there.states & CLOSING)
     return f"{'+'.join(sorted(closing))} in Slurm" if closing else ""
 
 

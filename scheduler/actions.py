@@ -618,9 +618,14 @@ class RemoveNode(_AboutSlurmNode):
 
 
 def is_as_found(action: ChangeNode | RemoveNode, now: SlurmNode) -> bool:
-    """True if the node was not drained, set down or resumed since the decision: an admin's change is kept (N2)."""
+    """True if no admin drained, set down, resumed or rebooted the node since the decision, and it boots for no job (N2)."""
     was = action.found
-    return (now.reason, now.taken_out) == (was.reason, was.taken_out)
+    return (now.reason, now.taken_out, now.reboots, now.boots_for_a_job) == (
+        was.reason,
+        was.taken_out,
+        was.reboots,
+        was.boots_for_a_job,
+    )
 
 
 @dataclass(frozen=True, slots=True)

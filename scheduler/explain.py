@@ -19,7 +19,7 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.left_out import left_out_of
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import OUT_OF_SERVICE, UNLIMITED, Grant, Job, JobSpec, SlurmNode
+from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, SlurmNode
 from scheduler.model.text import dated
 from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
 from scheduler.place.feasible import CONTESTED, feasible, slurm_name
@@ -296,9 +296,7 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
         count=len(nodes),
         usable=tuple(sorted(usable)),
         away=tuple(
-            f"{name} ({'+'.join(sorted(known.states))})"
-            for name, known in sorted(usable.items())
-            if known.states & OUT_OF_SERVICE
+            f"{name} ({'+'.join(sorted(known.states))})" for name, known in sorted(usable.items()) if known.closed
         ),
         misses=tuple(sorted(misses.items(), key=lambda item: (-item[1], item[0]))),
     )

@@ -38,6 +38,8 @@ class Configuration:
     preempt_mode           of the cluster: CANCEL, REQUEUE, SUSPEND, GANG, …
     private_data           data that ordinary users may not see of each other: "JOBS", …
     max_node_count         the largest number of nodes that Slurm has room for; gres_types: devices that Slurm counts
+    suspend_time_s         after this time without a job Slurm powers a node down; None: it does not
+    suspend_exc_nodes, suspend_exc_states   the nodes and states of nodes that it does not power down, as written
     """
 
     scheduler_type: str = ""
@@ -54,6 +56,9 @@ class Configuration:
     job_submit_plugins: tuple[str, ...] = ()
     max_node_count: int = 0
     gres_types: tuple[str, ...] = ()
+    suspend_time_s: int | None = None
+    suspend_exc_nodes: tuple[str, ...] = ()
+    suspend_exc_states: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,10 @@ class _Conf(msgspec.Struct, rename="pascal"):
     job_submit_plugins: tuple[str, ...] | None = ()
     max_node_count: int = 0
     gres_types: tuple[str, ...] | None = ()
+    suspend_program: str | None = ""
+    suspend_time: Number = msgspec.field(default_factory=Number)
+    suspend_exc_nodes: tuple[str, ...] | None = ()
+    suspend_exc_states: tuple[str, ...] | None = ()
 
 
 class ConfigurationAnswer(Envelope, kw_only=True):
@@ -216,6 +225,9 @@ async def configuration(slurm: SlurmClient) -> Configuration | None:
         job_submit_plugins=found.job_submit_plugins or (),
         max_node_count=found.max_node_count,
         gres_types=found.gres_types or (),
+        suspend_time_s=found.suspend_time.value if found.suspend_program else None,
+        suspend_exc_nodes=found.suspend_exc_nodes or (),
+        suspend_exc_states=found.suspend_exc_states or (),
     )
 
 

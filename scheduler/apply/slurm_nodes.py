@@ -57,10 +57,18 @@ def _last_known(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
 def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[object, ...]]:
     """The parts of each node that decide which pods may run there, and how many.
 
-    Its states are no part: each allocation changes states.
+    Of its states only a few are a part: each allocation changes states.
     """
     return {
-        name: (node.external, node.loses_devices, node.partitions, node.cpus, node.memory_mib, node.gres)
+        name: (
+            node.external,
+            node.loses_devices,
+            node.is_off_for_good,
+            node.partitions,
+            node.cpus,
+            node.memory_mib,
+            node.gres,
+        )
         for name, node in nodes.items()
     }
 

@@ -11,6 +11,7 @@ from scheduler.actions import Outcome
 from scheduler.apply import reused_ids
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Grant
 from scheduler.policy import unknown_names
 from scheduler.state.anomalies import reject
 from scheduler.state.in_flight import InFlight, JobSearch
@@ -62,6 +63,12 @@ def _count_out(world: World, action: _Submission) -> Breaker:
         world.immediate_in_flight[partition] -= 1
         world.anti_affinity_in_flight.discard(action.key)
     return world.breakers.setdefault(partition, Breaker())
+
+
+def _may_wait_for_a_boot(grant: Grant, world: World) -> bool:
+    """True if a granted node was powered down at the last poll of nodes: a read shows if the job waits for its boot (S1)."""
+    known = world.slurm_nodes or {}
+    return any(node.name in known and known[node.name].changes_power for node in grant.everywhere)
 
 
 def _submitted_id_was_reused(
@@ -142,7 +149,9 @@ def _submitted(
     world.foreign.discard(job_id)
     world.foreign_read.pop(job_id, None)
     job = Placeholder(job_id, workload.key, action.spec.user, frozenset(), known_since=event.at)
-    job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
+    job.spec, job.asked_at = action.spec, event.began
+    if event.grant is not None and not _may_wait_for_a_boot(event.grant, world):
+        job.grant = event.grant
     if in_flight is not None:
         job.asked_for, job.components, job.asked_as = in_flight.asked_for, in_flight.components, in_flight.asked_as
     _forget_lost(world, workload)

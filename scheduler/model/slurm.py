@@ -42,10 +42,15 @@ def holds_nodes(states: States) -> bool:
     return bool(states & HOLDS_NODES) and not states & ENDED
 
 
-# Slurm's states of a node, of which any keeps new jobs away, whatever they ask for.
+# Slurm's states of a node, of which any keeps new jobs away, whatever they ask for.  A node that Slurm has powered down gets
+# jobs: Slurm powers it up for them.
 OUT_OF_SERVICE: States = frozenset(
-    {"DOWN", "DRAIN", "ERROR", "FAIL", "FUTURE", "INVALID", "INVALID_REG", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN"}
+    {"DOWN", "DRAIN", "ERROR", "FAIL", "FUTURE", "INVALID", "INVALID_REG", "NOT_RESPONDING", "UNKNOWN"}
 )
+
+
+# States of a node that Slurm has powered down, or is about to power down or up.
+POWER: States = frozenset({"POWER_DOWN", "POWERED_DOWN", "POWERING_DOWN", "POWER_UP", "POWERING_UP"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +93,32 @@ class SlurmNode:
         return self.states & {"DRAIN", "DOWN", "FAIL"}
 
     @property
+    def closed(self) -> States:
+        """The states that keep new jobs off the node, whatever they ask for.  A node that powers up does not respond yet."""
+        return self.states & OUT_OF_SERVICE - ({"NOT_RESPONDING"} if "POWERING_UP" in self.states else set())
+
+    @property
+    def changes_power(self) -> bool:
+        """True if Slurm has powered the node down, or is about to power it down or up."""
+        return bool(self.states & POWER)
+
+    @property
+    def is_off_for_good(self) -> bool:
+        """True for an external node that Slurm has powered down: no slurmd reports that it is up again (Slurm facts 12).
+
+        A job that gets it fails when ResumeTimeout is over.
+        """
+        return self.external and self.changes_power
+
+    @property
     def boots_for_a_job(self) -> bool:
         """True if Slurm powers the node up for a job.  A drain would end this job (update_node in slurmctld's node_mgr.c)."""
         return bool(self.states & {"POWERED_DOWN", "POWERING_UP"}) and bool(self.states & {"ALLOCATED", "MIXED"})
+
+    @property
+    def reboots(self) -> bool:
+        """True if an admin requested a reboot that is not over.  A resume would cancel it."""
+        return bool(self.states & {"REBOOT_REQUESTED", "REBOOT_ISSUED"})
 
 
 @dataclass(frozen=True, slots=True)

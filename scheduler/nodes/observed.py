@@ -61,7 +61,7 @@ class NodeState:
     changed   nodes whose Kubernetes nodes changed since the last poll
     without_node  when it was first seen that no labelled Kubernetes node has this name
     unready   when Kubernetes first showed the labelled node as not ready
-    silent    when Slurm first showed the node, which Kubernetes has, as NOT_RESPONDING
+    silent    when Slurm first showed the external node, which Kubernetes has, as NOT_RESPONDING or powered down
     mismatched  the offered size that differs from the registered size, and when that was first seen
     last_shown  of each node in the last poll, the properties on which a decision depends (_relevant)
     counted   names of all GRES of Slurm's nodes
@@ -249,7 +249,7 @@ class NodeState:
         ours = name in self.ours
         _keep_since(self.without_node, name, ours and node is None, self.polled)
         _keep_since(self.unready, name, node is not None and not node.ready, self.polled)
-        silent = known is not None and known.external and "NOT_RESPONDING" in known.states
+        silent = known is not None and known.external and ("NOT_RESPONDING" in known.states or known.is_off_for_good)
         _keep_since(self.silent, name, silent and name in self.named, self.polled)
         offered = size(node, gres) if node is not None else None
         if ours and known is not None and offered is not None and size_mismatch(known, offered, self.counted):
@@ -260,8 +260,8 @@ class NodeState:
 
 
 def _relevant(node: SlurmNode) -> tuple[object, ...]:
-    """The properties on which a decision depends.  Whether it has jobs matters only if it is out of service, or boots."""
-    wrong = node.taken_out or node.states & {"NOT_RESPONDING", "INVALID_REG"} or node.boots_for_a_job
+    """The properties on which a decision depends.  Whether it has jobs matters only if it is out of service, or sleeps."""
+    wrong = node.taken_out or node.states & {"NOT_RESPONDING", "INVALID_REG"} or node.changes_power
     states = node.states if wrong else node.external
     return (states, node.reason, node.partitions, node.features, node.cpus, node.memory_mib, node.gres)
 

@@ -18,7 +18,7 @@ from scheduler.model.clocks import grace_ends
 from scheduler.model.kubernetes import ALL_PORTS, HostPort, Node, NodeTerm, Pod, Requirement, Taint, Toleration
 from scheduler.model.left_out import Kind
 from scheduler.model.selectors import accepts
-from scheduler.model.slurm import JobSpec, SlurmNode
+from scheduler.model.slurm import POWER, JobSpec, SlurmNode
 from scheduler.place.affinity import violates_anti_affinity
 from scheduler.place.host_ports import in_the_way
 from scheduler.translate.job_spec import summed
@@ -99,6 +99,8 @@ def why_unusable(wanted: NodeRequirements, node: Node, known: SlurmNode | None, 
         return "not known to Slurm"
     if wanted.partition and wanted.partition not in known.partitions:
         return f"not in partition {wanted.partition}"
+    if "EXTERNAL" in known.states and known.states & POWER:  # no slurmd reports that it is up again
+        return "powered down by Slurm for good"
     if not node.ready:
         return "not ready"
     if node.unschedulable:
@@ -309,10 +311,12 @@ class Blocked:
     """Why a pod cannot be bound to its granted node now.
 
     until   epoch seconds until which the bind waits for terminating pods; None: waiting does not help
+    not_ready   the node is not ready, which a node that Slurm has just powered up becomes soon
     """
 
     why: str
     until: float | None = None
+    not_ready: bool = False
 
 
 def blocked(pod: Pod, node: Node | None, name: str, there: Sequence[NodeInfo]) -> Blocked | None:
@@ -324,7 +328,7 @@ def blocked(pod: Pod, node: Node | None, name: str, there: Sequence[NodeInfo]) -
     if node is None:
         return Blocked(f"Kubernetes has no node for Slurm's {name}")
     if not node.ready:
-        return Blocked(f"node {name} is not ready")
+        return Blocked(f"node {name} is not ready", not_ready=True)
     if node.unschedulable:
         return Blocked(f"node {name} is cordoned")
     lacking = _lacking(pod, node, there, leave_out_terminating=False)

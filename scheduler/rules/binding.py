@@ -34,6 +34,8 @@ from scheduler.translate.gang import SHAPE, components
 from scheduler.translate.grouping import by_rank
 
 RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after this time
+PREPARES_S = 3.0  # if Slurm prepares the nodes of a job for longer, the pods show that their bind waits for it
+KUBELET_STARTS_S = 60.0  # a node that Slurm powered up for the job may start its kubelet after its slurmd
 SHOWN_AFTER_FAILURES = 3  # after this many failed binds in a row, the pod shows the failure
 LOOK_AGAIN_S = 0.5  # a bind that waits for a poll looks for it after this time
 MAX_BIND_FAILURES = 5  # after so many refused binds of one pod the grant is released for other pods
@@ -153,7 +155,15 @@ def _waits_until(blocked: Blocked, binding: Binding, this_pass: Pass) -> float |
     """Until when the bind waits for the obstacle to disappear; None: it waits no longer."""
     if binding.replacing:
         return blocked.until if blocked.until is not None else this_pass.now + RETRY_PLACE_S
-    return blocked.until if blocked.until is not None and this_pass.now < blocked.until else None
+    until = _boots_until(binding.job, this_pass) if blocked.not_ready else blocked.until
+    return until if until is not None and this_pass.now < until else None
+
+
+def _boots_until(job: Placeholder, this_pass: Pass) -> float | None:
+    """Until when a node of the job may be about to become ready, because Slurm powered it up; None: Slurm did not."""
+    if "CONFIGURING" in job.states:
+        return this_pass.now + KUBELET_STARTS_S
+    return job.prepared_at + KUBELET_STARTS_S if job.prepared_at is not None else None
 
 
 def _site(granted: str, this_pass: Pass) -> Site:
@@ -375,6 +385,8 @@ def _send_binds(
     if not binding.replacing and any(job.bind_refused[pod.uid] >= MAX_BIND_FAILURES for pod in unbound):
         why = ": ".join(filter(None, ("the bind failed again and again", job.bind_trouble)))
         return release_grant(workload, job, this_pass, why)
+    if (waits := _nodes_are_prepared(binding, this_pass)) is not None:
+        return waits
     if (waits := _cancel_may_take_effect(binding, this_pass)) is not None:
         return waits
     if this_pass.now < workload.backoff.until:
@@ -388,6 +400,23 @@ def _send_binds(
         place = found[pod.uid]
         binds.append(_bind_of(binding, pod, place, _keys_of(pod, place, gpus, common), created_at, this_pass))
     return Decision((BindTogether(tuple(binds)),))
+
+
+def _nodes_are_prepared(binding: Binding, this_pass: Pass) -> Decision | None:
+    """The wait while Slurm powers up the nodes of the job or runs its prolog: until then it may fail (S1).  None: no wait.
+
+    A prolog often takes milliseconds, so the wait is shown only if it lasts.
+    """
+    job = binding.job
+    if "CONFIGURING" not in job.states:
+        return None
+    doing = "powers up" if "POWER_UP_NODE" in job.states else "prepares"
+    nodes = folded(node.name for node in binding.grant.everywhere)
+    why = f"The bind waits: Slurm {doing} {nodes} for job {job.id} (CONFIGURING)."
+    shown_from = job.states_since + PREPARES_S
+    if this_pass.now < shown_from:
+        return wake(shown_from, why)
+    return statuses(binding.unbound, names.GRANT_WAITS, why, warning=False)
 
 
 def _cancel_may_take_effect(binding: Binding, this_pass: Pass) -> Decision | None:

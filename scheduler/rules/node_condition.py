@@ -118,10 +118,10 @@ def in_slurm(node: Node, known: SlurmNode, refused: str, dropped: Sequence[str],
     name = known.name
     because = f": {line(known.reason, MAX_REASON).rstrip('.')}" if known.reason else ""
     also = f" {refused}" if refused else ""
-    if "NOT_RESPONDING" in known.states:
-        return Condition(False, names.NODE_SILENT, _silent(known, ours) + also)
     if "DOWN" in known.states:
         return Condition(False, names.NODE_DOWN, f"Slurm node {name} is down{because}.{also}")
+    if "NOT_RESPONDING" in known.closed or known.is_off_for_good:
+        return Condition(False, names.NODE_SILENT, _silent(known, ours) + also)
     if "DRAIN" in known.states:
         return Condition(False, names.NODE_DRAINED, f"Slurm node {name} is drained{because}.{also}")
     if wrong := known.states & {"FAIL", "INVALID_REG"}:
@@ -135,7 +135,15 @@ def in_slurm(node: Node, known: SlurmNode, refused: str, dropped: Sequence[str],
     if outside:
         return Condition(False, names.NODE_OUTSIDE, _outside(outside[0], known))
     partitions = ", ".join(known.partitions) or "none"
-    return Condition(True, names.NODE_IN_SERVICE, f"In service in Slurm as {name}; partitions: {partitions}.")
+    power = _power(known)
+    return Condition(True, names.NODE_IN_SERVICE, f"In service in Slurm as {name}; partitions: {partitions}.{power}")
+
+
+def _power(known: SlurmNode) -> str:
+    """What Slurm's power saving does with the node, as a sentence that begins with a space; "": nothing."""
+    if "POWERING_UP" in known.states:
+        return " Slurm powers it up."
+    return " Slurm has powered it down, to save power." if known.states & {"POWERED_DOWN", "POWERING_DOWN"} else ""
 
 
 def _silent(known: SlurmNode, ours: bool) -> str:
@@ -145,11 +153,16 @@ def _silent(known: SlurmNode, ours: bool) -> str:
         f"Slurm says that {known.name} does not respond, and gives it no jobs. "
         "The cause is a signal, or a preemption with grace."
     )
+    if known.is_off_for_good:
+        problem = (
+            f"Slurm has powered down {known.name}, and a job that gets it fails, because no slurmd there says that it is up. "
+            "slurm.conf must exclude external nodes from power saving (SuspendExcStates=DYNAMIC_NORM, SuspendExcNodes)."
+        )
     if ours:
         return f"{problem} It is registered again as soon as no job is there."
     if "DYNAMIC_NORM" in known.states:
         return f"{problem} Delete it when no job is there, and create it again: nothing else restores it."
-    return f"{problem} `scontrol reconfigure` brings it back."
+    return problem if known.is_off_for_good else f"{problem} `scontrol reconfigure` brings it back."
 
 
 def _without_devices(name: str, dropped: Sequence[str]) -> str:

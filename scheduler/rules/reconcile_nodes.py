@@ -50,10 +50,9 @@ CORDONED = names.NODE_REASON + "cordoned in Kubernetes"
 GONE = names.NODE_REASON + "its Kubernetes node is gone"
 UNWANTED = f"{names.NODE_REASON}no label {names.EXTERNAL_NODE_LABEL}=true any more"
 REPLACED = names.NODE_REASON + "to be registered again: "
-SILENT = "to be registered again: Slurm believes that it does not respond"
+SILENT = "to be registered again: Slurm believes that it does not respond, or has powered it down"
 
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
-REBOOTS = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})  # a resume would cancel the reboot that an admin asked for
 
 
 def reconcile_node(name: str, this_pass: Pass) -> Actions:
@@ -218,10 +217,11 @@ def _next(node: Node, known: SlurmNode, cause: str, this_pass: Pass) -> act.OnSl
         return None
     if not known.reason.startswith(names.NODE_REASON):
         return None
-    if known.states & REBOOTS:
+    # Only a registered node was set down here.  slurmctld sets a node down whose slurmd is silent, or that did not come back
+    # from a reboot in time, and keeps the reason of the drain.
+    if known.reboots or (down and not ours):
         return None
-    # Only a registered node was set down here.  slurmctld sets a node down whose slurmd is silent, and keeps the reason.
-    if not cause or (down and node.ready and ours):
+    if not cause or (down and node.ready):
         return act.ChangeNode(known.name, NodeChange.RESUME, f"{known.reason}: no more", known)
     if down:
         return None
@@ -389,4 +389,5 @@ def _is_silent_for_long(name: str, this_pass: Pass) -> bool:
 def _wants_reconfigure(name: str, this_pass: Pass) -> bool:
     """True for a node in slurm.conf that is not drained.  A reconfigure does not bring back nodes of `new/node` (26.05)."""
     known = (this_pass.world.slurm_nodes or {})[name]
-    return this_pass.world.config.shared_nodes and "DYNAMIC_NORM" not in known.states and not known.taken_out
+    states = known.states & {"DYNAMIC_NORM", "NOT_RESPONDING"}
+    return this_pass.world.config.shared_nodes and states == {"NOT_RESPONDING"} and not known.taken_out

@@ -41,6 +41,8 @@ class Jobs(Visits):
             job.grant = None  # the job waits, perhaps because it was requeued: its next grant is another one
             job.bind_refused.clear()
             job.bind_trouble = ""
+        if "CONFIGURING" in job.states and "CONFIGURING" not in states:
+            job.prepared_at = at
         if states != job.states:
             self._add_to_story(job, at, f"Slurm job {job.id} is {' '.join(sorted(states))}")
             job.states_since = at

@@ -68,6 +68,7 @@ class Placeholder:
     states_since  when its states changed last
     ended_seen    when its end was first observed; None: it was not
     granted_at    when it was first observed that it holds nodes, since its last requeue; None: it has held none
+    prepared_at   when Slurm had powered up its nodes, or its prolog was over, as this process saw it; None: it saw neither
     limit_before  its time limit in minutes before it was changed while its pods ran (S9); None: it was not changed
     recorded      the end of its pods is in accounting, or will not be written (S2)
     not_recorded  how many writes of that end accounting refused or did not answer
@@ -119,6 +120,7 @@ class Placeholder:
     components: Mapping[str, int] = EMPTY
     asked_as: KnownTenant | None = None
     granted_at: float | None = None
+    prepared_at: float | None = None
     estimates: tuple[Estimate, ...] = ()
     bind_refused: Counter[str] = field(default_factory=Counter)
     bind_trouble: str = ""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 
 from bridge.cli.doctor.findings import Check, Result, count, error, ok, some, warning
 from bridge.cli.doctor.views import Observations, managed_namespaces
 from bridge.slurm.admin_reads import NodeDetails
 from scheduler import names
+from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Namespace, Node
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import OUT_OF_SERVICE
 from scheduler.model.text import decimal
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import untolerated
@@ -54,7 +55,7 @@ def _nodes(seen: Observations) -> Iterator[Result]:
 
 
 def _in_service(node: Node, known: NodeDetails) -> bool:
-    return node.ready and not node.unschedulable and not known.node.states & OUT_OF_SERVICE
+    return node.ready and not node.unschedulable and not known.node.closed
 
 
 def _why_out(node: Node, known: NodeDetails) -> str:
@@ -62,7 +63,7 @@ def _why_out(node: Node, known: NodeDetails) -> str:
         return "not ready in Kubernetes"
     if node.unschedulable:
         return "cordoned"
-    states = "+".join(sorted(known.node.states & OUT_OF_SERVICE))
+    states = "+".join(sorted(known.node.closed))
     return f"{states} in Slurm" + (f": {known.reason}" if known.reason else "")
 
 
@@ -145,6 +146,34 @@ def _static(external: list[NodeDetails]) -> Iterator[Result]:
             "--gpus-per-task loses those GPUs for good there, and no job learns which GPUs it has.",
             "Take them out of slurm.conf and make them by POST new/node, with GresConf=count=8,name=gpu,type=…,file=…",
         )
+
+
+def _power_saving(seen: Observations) -> Iterator[Result]:
+    """External nodes that Slurm powers down never come back (Slurm facts 12)."""
+    conf = seen.configuration.get()
+    external = [view for view in seen.slurm_nodes.get() if view.node.external]
+    if conf.suspend_time_s is None:
+        yield ok("Slurm powers no idle node down (SuspendTime)")
+        return
+    kept = set(_nodes_of(conf.suspend_exc_nodes))
+    dynamic = "DYNAMIC_NORM" in conf.suspend_exc_states
+    at_risk = [view.node.name for view in external if view.node.name not in kept and (view.static or not dynamic)]
+    if at_risk:
+        yield error(
+            f"Slurm powers down external nodes that are idle for {conf.suspend_time_s:,} s (SuspendTime): {some(at_risk)}. "
+            "No slurmd there reports that they are up again, so the next job on each of them fails after ResumeTimeout.",
+            "SuspendExcStates=DYNAMIC_NORM in slurm.conf for nodes that the bridge registers, SuspendExcNodes for others.",
+        )
+    else:
+        yield ok(f"Slurm powers down nodes that are idle for {conf.suspend_time_s:,} s, but no external node")
+
+
+def _nodes_of(written: Iterable[str]) -> Iterator[str]:
+    """The names in SuspendExcNodes; "n[1-9]:4" names no node, because it keeps any four of these."""
+    for part in written:
+        if ":" not in part:
+            with contextlib.suppress(HostlistError):
+                yield from expand(part)
 
 
 def _addresses(seen: Observations) -> Iterator[Result]:
@@ -255,6 +284,7 @@ CHECKS = (
     Check("node names", _names),
     Check("sizes", _sizes),
     Check("external nodes", _external),
+    Check("power saving", _power_saving),
     Check("addresses", _addresses),
     Check("partitions", _partitions),
     Check("others' pods", _others),

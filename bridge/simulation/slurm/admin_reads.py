@@ -29,6 +29,10 @@ def configuration(cluster: SlurmCluster) -> Mapping[str, Any]:
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": ["CR_CORE_MEMORY" if cluster.counts_memory else "CR_CORE"],
         "SlurmUser": "slurm",
+        "SuspendExcNodes": [],
+        "SuspendExcStates": [],
+        "SuspendProgram": "",
+        "SuspendTime": {"set": True, "infinite": True, "number": 0},
     }
     return {"slurm_conf": {**shown, **cluster.slurm_conf}}
 

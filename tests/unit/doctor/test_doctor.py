@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -402,6 +403,26 @@ async def test_a_node_that_counts_as_used_without_a_used_cpu_has_lost_devices(bo
     both.slurm.nodes["x1"].jobs.add(99)  # MIXED, and no core is taken: as slurmctld shows it
     [sentence] = said(await both.findings(), "external nodes", Level.ERROR)
     assert sentence.startswith("Devices count as used on nodes without a used CPU, so without a job: x1.")
+
+
+@pytest.mark.parametrize(
+    ("keeps", "names"),
+    [
+        ({}, "x1, x2"),
+        ({"SuspendExcNodes": ["x[2-9]", "x1:1"]}, "x1"),
+        ({"SuspendExcNodes": ["x[1-2]"]}, ""),
+        ({"SuspendExcStates": ["CLOUD", "DYNAMIC_NORM"]}, ""),
+        ({"SuspendProgram": ""}, ""),
+    ],
+)
+async def test_external_nodes_that_slurm_may_power_down_are_an_error(
+    both: Both, keeps: dict[str, Any], names: str
+) -> None:
+    time = {"set": True, "infinite": False, "number": 600}
+    both.slurm.slurm_conf |= {"SuspendProgram": "/usr/sbin/off", "SuspendTime": time, **keeps}
+    errors = said(await both.findings(), "power saving", Level.ERROR)
+    told = f"Slurm powers down external nodes that are idle for 600 s (SuspendTime): {names}."
+    assert [each.partition(" No slurmd")[0] for each in errors] == ([told] if names else [])
 
 
 async def test_an_external_node_without_an_address_whose_name_does_not_resolve(both: Both) -> None:

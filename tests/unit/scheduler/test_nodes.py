@@ -644,10 +644,27 @@ def test_what_an_admin_drained_is_not_removed_and_so_not_registered_again_as_if_
         (in_slurm("x1", "MIXED"), True),
         (in_slurm("x1", "DRAIN", "IDLE", reason="fan broken"), False),
         (in_slurm(reason="left over"), False),
+        (in_slurm("x1", "ALLOCATED", "POWERING_UP"), False),  # a drain would end the job for which it boots
+        (in_slurm("x1", "IDLE", "REBOOT_REQUESTED"), False),
     ],
 )
 def test_a_node_that_an_admin_changed_since_the_decision_is_not_changed(now: SlurmNode, same: bool) -> None:
     assert is_as_found(ChangeNode("x1", DRAIN, CORDONED, in_slurm()), now) is same
+
+
+def test_an_external_node_that_slurm_powered_down_is_registered_again() -> None:
+    """No slurmd there ever reports that it is up, so each job that got it failed after ResumeTimeout."""
+    off = in_slurm("x1", "IDLE", "POWERED_DOWN")
+    nodes = Nodes([labelled()], [off])
+    [show] = nodes.looks()
+    assert isinstance(show, SetNodeCondition)
+    assert (show.condition, show.status) == (names.NODE_SILENT, False)
+    assert show.message.startswith("Slurm has powered down x1, and a job that gets it fails")
+    assert show.message.endswith("It is registered again as soon as no job is there.")
+    nodes.ended(show, at=NOW)
+    nodes.shows(off, at=NOW + 61)
+    [remove] = [each for each in nodes.looks(NOW + 61) if not isinstance(each, SetNodeCondition)]
+    assert isinstance(remove, RemoveNode)
 
 
 # --- what Slurm says of a node cannot be read -------------------------------------------------------------------------

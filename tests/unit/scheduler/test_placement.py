@@ -106,7 +106,9 @@ def test_the_pod_itself_is_not_in_its_own_way() -> None:
     ],
 )
 def test_a_node_that_cannot_take_pods_now_is_not_waited_for(where: object, why: str) -> None:
-    assert blocked(pod(), where, "x1", on_node([])) == Blocked(why)
+    found = blocked(pod(), where, "x1", on_node([]))
+    assert found is not None
+    assert (found.why, found.until) == (why, None)
 
 
 @pytest.mark.parametrize(

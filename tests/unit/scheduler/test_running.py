@@ -12,6 +12,7 @@ from scheduler.actions import (
     Action,
     AllocateNow,
     BindPod,
+    CancelJob,
     DeletePod,
     EvictPod,
     FailByDeadline,
@@ -22,12 +23,13 @@ from scheduler.actions import (
     SetJobCondition,
     SetPodCondition,
 )
-from scheduler.events import OutageBegan, OutageEnded, OwnerRead, PodsListed, Scope, Side
+from scheduler.events import NodeSeen, OutageBegan, OutageEnded, OwnerRead, PodsListed, Scope, Side, SlurmNodesPolled
 from scheduler.model import kubelet
 from scheduler.model.kubernetes import Condition, Owner, OwnerRef, Pod, PodPhase
+from scheduler.model.slurm import Partition
 from scheduler.rules.deadlines import lead_of, signal_s
 from scheduler.rules.running import _asked_for
-from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
+from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, node, pod, slurm_node, without
 from tests.unit.scheduler.test_gangs import member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 from tests.unit.scheduler.test_reacquire import is_lost
@@ -37,6 +39,7 @@ ENDS = NOW + 3600
 ALONE = without(CONFIG, running_fresh_s=1e9)  # the round of reads is a story of its own
 TRAIN = pod("train")
 OWNED = pod("job-pod", owner=OWNER)
+POWERS_UP = "RUNNING CONFIGURING POWER_UP_NODE"
 
 
 def web(name: str) -> Pod:
@@ -483,6 +486,77 @@ def test_a_job_that_is_suspended_before_its_pod_is_bound_waits_to_be_resumed() -
     story.reads(job_of(TRAIN, 17), at=NOW + 10, granted=grant(17))
     story.ended(read, at=NOW + 10)
     assert len(story.acts(BindPod, NOW + 10)) == 1
+
+
+@pytest.mark.parametrize(("states", "doing"), [("RUNNING CONFIGURING", "prepares"), (POWERS_UP, "powers up")])
+def test_a_pod_is_bound_when_slurm_has_prepared_the_node_of_its_job(states: str, doing: str) -> None:
+    """Until then the job may fail."""
+    story = Story(ALONE)
+    story.queues(TRAIN, 17, at=NOW)
+    prepares(story, states)
+    assert story.decides(NOW + 5) == [], "a short wait is not shown"
+    [said] = story.decides(NOW + 8)
+    assert isinstance(said, SetPodCondition)
+    assert said.message == f"The bind waits: Slurm {doing} x1 for job 17 (CONFIGURING)."
+    story.polls({17: "RUNNING"}, at=NOW + 10)
+    assert len(story.acts(BindPod, NOW + 10)) == 1
+
+
+def prepares(story: Story, states: str) -> None:
+    """Slurm granted nodes to job 17, which are not prepared yet."""
+    story.polls({17: states}, at=NOW + 5)
+    [read] = story.acts(ReadJob, NOW + 5)
+    story.reads(job_of(TRAIN, 17, *states.split()), at=NOW + 5, granted=grant(17))
+    story.ended(read, at=NOW + 5)
+
+
+def test_a_node_that_was_powered_down_is_looked_at_again_after_an_immediate_allocation() -> None:
+    """The answer does not say that the job waits for its node to boot."""
+    story = Story(ALONE)
+    off = replace(slurm_node("x1"), states=frozenset({"IDLE", "POWERED_DOWN"}))
+    story.sees(SlurmNodesPolled((off, slurm_node("x2")), (Partition("main", default=True),), NOW))
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [read] = story.decides(NOW)
+    assert read == ReadJob(17, "which nodes did Slurm grant job 17?", key_of(TRAIN))
+    story.reads(job_of(TRAIN, 17, *POWERS_UP.split()), at=NOW + 1, granted=grant(17))
+    story.ended(read, at=NOW + 1)
+    assert story.decides(NOW + 1) == []
+    story.polls({17: "RUNNING"}, at=NOW + 60)
+    assert len(story.acts(BindPod, NOW + 60)) == 1
+
+
+def test_a_node_that_slurm_powers_up_for_a_job_may_start_its_kubelet_later() -> None:
+    story = Story(ALONE)
+    story.queues(TRAIN, 17, at=NOW)
+    story.sees(NodeSeen(node("x1", ready=False)))
+    prepares(story, POWERS_UP)
+    [said] = story.decides(NOW + 5)
+    assert isinstance(said, SetPodCondition)
+    assert said.message == "Slurm job 17 was granted x1; the bind waits: node x1 is not ready."
+    story.polls({17: "RUNNING"}, at=NOW + 300)
+    assert story.decides(NOW + 300) == []
+    story.sees(NodeSeen(node("x1")))
+    assert len(story.acts(BindPod, NOW + 330)) == 1
+
+
+def test_a_node_that_slurm_powered_up_without_its_kubelet_is_given_back_after_a_minute() -> None:
+    story = Story(ALONE)
+    story.queues(TRAIN, 17, at=NOW)
+    story.sees(NodeSeen(node("x1", ready=False)))
+    prepares(story, POWERS_UP)
+    story.polls({17: "RUNNING"}, at=NOW + 300)
+    assert not story.acts(CancelJob, NOW + 359)
+    assert [each.reason for each in story.acts(CancelJob, NOW + 361)] == ["released: node x1 is not ready"]
+
+
+def test_a_cordoned_node_is_given_back_while_slurm_powers_it_up() -> None:
+    story = Story(ALONE)
+    story.queues(TRAIN, 17, at=NOW)
+    story.sees(NodeSeen(node("x1", unschedulable=True)))
+    prepares(story, POWERS_UP)
+    assert len(story.acts(CancelJob, NOW + 5)) == 1
 
 
 @pytest.mark.parametrize(("before", "writes"), [(names.SUSPENDED, []), (names.RUNS, [names.SUSPENDED])])

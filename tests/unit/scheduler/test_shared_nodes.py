@@ -102,16 +102,20 @@ def test_a_node_that_an_admin_marked_as_failing_is_not_shown_as_in_service() -> 
     )
 
 
-def test_a_cordoned_node_whose_slurmd_falls_silent_is_not_resumed_before_it_is_uncordoned() -> None:
-    """slurmctld sets it down and keeps the reason of the drain, so it looked like a node that the bridge had set down."""
-    down = theirs("DOWN", "DRAIN", "NOT_RESPONDING", reason=CORDONED, external=False)
+@pytest.mark.parametrize("more", ["", " : reboot issued : reboot timed out"])
+def test_a_cordoned_node_that_slurm_sets_down_is_resumed_when_it_is_not_down_any_more(more: str) -> None:
+    """Its slurmd fell silent, or it did not come back from a reboot.  slurmctld keeps the reason of the drain, so it looked
+    like a node that the bridge had set down: when it was uncordoned, the bridge put a broken node into service."""
+    down = theirs("DOWN", "DRAIN", "NOT_RESPONDING", reason=CORDONED + more, external=False)
     cordoned = shared(unschedulable=True)
     nodes = Nodes([cordoned], [down], SHARED)
     [show] = nodes.looks()
     told(nodes, show, cordoned)
     assert nodes.stays(down, at=NOW, until=NOW + 600) == [[]] * 21
-    nodes.sees(NodeSeen(shared()))
-    [resume] = nodes.looks(NOW + 601)
+    told(nodes, show, shared())
+    assert nodes.stays(down, at=NOW + 601, until=NOW + 1200) == [[]] * 20
+    nodes.shows(theirs("IDLE", "DRAIN", reason=CORDONED + more, external=False), at=NOW + 1201)
+    [resume] = nodes.looks(NOW + 1201)
     assert isinstance(resume, ChangeNode)
     assert resume.change is RESUME
 
@@ -119,10 +123,35 @@ def test_a_cordoned_node_whose_slurmd_falls_silent_is_not_resumed_before_it_is_u
 def test_a_node_that_slurm_powers_up_for_a_job_is_drained_when_it_has_booted() -> None:
     """A drain before would end the job.  New nodes often join Kubernetes cordoned."""
     boots = theirs("ALLOCATED", "POWERING_UP", "CLOUD", external=False)
-    nodes = Nodes([shared(unschedulable=True)], [boots], SHARED)
+    cordoned = shared(unschedulable=True)
+    nodes = Nodes([cordoned], [boots], SHARED)
+    [show] = nodes.looks()
+    told(nodes, show, cordoned)
     assert nodes.stays(boots, at=NOW, until=NOW + 90) == [[]] * 4
     nodes.shows(theirs("ALLOCATED", "CLOUD", external=False), at=NOW + 120)
     assert nodes.looks(NOW + 120) == [ChangeNode("x1", DRAIN, CORDONED, boots)]
+
+
+@pytest.mark.parametrize(
+    ("states", "power"),
+    [
+        (("IDLE", "POWERED_DOWN"), " Slurm has powered it down, to save power."),
+        (("MIXED", "NOT_RESPONDING", "POWERING_UP"), " Slurm powers it up."),
+    ],
+)
+def test_a_node_that_slurm_powers_down_to_save_power_is_in_service(states: tuple[str, ...], power: str) -> None:
+    """Slurm gives it jobs.  Its slurmd, which does not respond yet, was shown as dead."""
+    [show] = Nodes([shared()], [theirs(*states, external=False)], SHARED).looks()
+    assert isinstance(show, SetNodeCondition)
+    assert (show.status, show.message) == (True, f"In service in Slurm as x1; partitions: main.{power}")
+
+
+def test_a_node_whose_reboot_failed_is_shown_as_down_with_the_reason() -> None:
+    """It does not respond either, for which slurmctld has no reason."""
+    failed = theirs("DOWN", "DRAIN", "NOT_RESPONDING", reason="kernel : reboot issued : reboot timed out")
+    [show] = Nodes([shared()], [failed], SHARED).looks()
+    assert isinstance(show, SetNodeCondition)
+    assert show.message == "Slurm node x1 is down: kernel : reboot issued : reboot timed out."
 
 
 @pytest.mark.parametrize("reboot", ["REBOOT_REQUESTED", "REBOOT_ISSUED"])
