@@ -1,8 +1,8 @@
 """Classifies HTTP answers of the API server: success, or one of the errors of `bridge/errors.py`.
 
-An answer is judged by its HTTP status and by fields of the Status in its body, never by its text.  A 404 without a Status is
-the answer of another program (an ingress, a wrong URL), and proves nothing about any object.  A 404 that names no object
-proves nothing either: the server does not serve that kind.
+An answer is judged by its HTTP status and by fields of the Status in its body, never by its text.  A 403 or 404 without a
+Status is the answer of another program (an ingress, a wrong URL), and proves nothing about any object or right.  A 404 that
+names no object proves nothing either: the server does not serve that kind.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def refusal(operation: str, reply: Reply) -> RemoteError:
     """The error for an answer other than 2xx.
 
     401, 403 Unauthorized; 404 NotFound; 409 Conflict; 429 Exhausted with the seconds it asks for; 400, 413, 422 Invalid;
-    5xx Unanswered: the request may have taken effect.  Any other answer is a ContractError, and so is a 404 or 409 that is
-    not from Kubernetes.  If a patch names the uid of another incarnation, the answer is 422 for the field metadata.uid (1.36;
-    for a binding or deletion it is 409); that is a Conflict, too.
+    5xx Unanswered: the request may have taken effect.  Any other answer is a ContractError, and so is a 403, 404 or 409 that
+    is not from Kubernetes.  If a patch names the uid of another incarnation, the answer is 422 for the field metadata.uid
+    (1.36; for a binding or deletion it is 409); that is a Conflict, too.
     """
     status, code = status_of(reply.body), reply.status
     message = _words(status, code)
-    if code in (401, 403):
+    if code == 401 or (code == 403 and status is not None):
         return Unauthorized(operation, SIDE, message, code)
     if code == 429:
         return Exhausted(operation, SIDE, message, code, _retry_after(reply, status))

@@ -27,6 +27,7 @@ from bridge.slurm.lists import UNDECODABLE, ListAnswer, ListDecoder
 from bridge.slurm.responses import (
     ALREADY_ENDED,
     ANOTHERS_NAME,
+    FORBIDDEN,
     NO_SUCH_JOB,
     Decoder,
     Unchanged,
@@ -570,7 +571,7 @@ class SlurmClient:
 
     def _with_advice(self, error: Unauthorized, tokens: TokenSource, user: str) -> Unauthorized:
         """The error, with advice about the token that was not accepted."""
-        if isinstance(error, NoUserToken):
+        if isinstance(error, NoUserToken) or error.code == FORBIDDEN:  # there is a token, or no token is at fault
             return error
         trouble = problem(tokens, self._clock())
         if isinstance(tokens, UserToken):

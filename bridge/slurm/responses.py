@@ -56,6 +56,7 @@ MEANING: Mapping[int, type[RemoteError]] = {
     2125: Exhausted,  # SchedulerParameters=defer: no immediate allocations; the job may be submitted to the queue
     5004: Unanswered,  # slurmctld did not answer in time; it may have acted
 }
+FORBIDDEN: Final = 403
 # slurm_strerror of "no particular reason"; it proves nothing.
 _NO_NUMBER = (0, -1, 0xFFFFFFFF)
 WHERE_TO_LOOK = "slurmctld may be down, `scontrol ping` shows it"
@@ -140,11 +141,13 @@ def failure(operation: str, reply: Reply) -> RemoteError:
     wait_s = retry_after_s(reply.headers.get("retry-after", ""))
     if status == 429 or (status == 503 and wait_s is not None and not entries):  # a proxy sent nothing on
         return Exhausted(operation, SIDE, "the proxy before slurmrestd takes no more requests now", status, wait_s)
-    if status in (401, 403, 511):
+    if status in (401, 511):
         return Unauthorized(operation, SIDE, "Slurm does not accept the token", status)
     if status >= 500 and entries:
         return _without_number(operation, entries[0], status)
     text = plain(reply.body[: 4 * MAX_TEXT].decode("utf-8", "replace"))
+    if status == FORBIDDEN:  # of a token that it does not accept slurmrestd says 401 or 511
+        return Unauthorized(operation, SIDE, f"the proxy before slurmrestd does not let it pass ({text})", status)
     if status >= 500 and text.startswith("{"):  # JSON, which is not for people
         return Unanswered(operation, SIDE, f"an answer without a reason; {WHERE_TO_LOOK}", status)
     if status >= 500:

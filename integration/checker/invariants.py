@@ -55,17 +55,18 @@ def judge(evidence: Evidence, *, rest_s: float | None = None) -> Verdict:
 
 
 def _one_job(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
-    """V1: of the jobs of one name and user, at most one holds nodes at a time; components of one job count as one.
+    """V1: of the jobs of one workload and user, at most one holds nodes at a time; components of one job count as one.
 
     A job that gets this name later, while it runs, was given it by its user.
     """
-    same: dict[tuple[str, str], list[tuple[float, float, str, Job]]] = {}
+    same: dict[tuple[str, str, str], list[tuple[float, float, str, Job]]] = {}
     for job in evidence.ours():
         if evidence.is_own(job):
             for change, end in job.life.holds():
                 if job.life.knows_name(change.at):
-                    same.setdefault((job.name, job.last.user), []).append((change.at, end, change.line, job))
-    for (name, _), runs in same.items():
+                    of = job.scheduler, job.key, job.last.user
+                    same.setdefault(of, []).append((change.at, end, change.line, job))
+    for runs in same.values():
         judged["V1"] += len(runs)
         runs.sort(key=lambda run: run[0])
         latest = runs[0]  # the run that ends last, of the runs that have begun
@@ -73,9 +74,9 @@ def _one_job(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             (begin, end, line, other), (_, until, first, one) = run, latest
             if begin < until - SAME_MOMENT_S and one.life.leader != other.life.leader:
                 yield Broken(
-                    "V1", name, begin,
-                    f"{other.shown} got its nodes at {clock(begin)} ({line}) while job {one.life.id} of the same name had "
-                    f"its own, from {clock(latest[0])} ({first}) to {clock(until)}",
+                    "V1", other.name, begin,
+                    f"{other.shown} got its nodes at {clock(begin)} ({line}) while job {one.life.id} of the same workload "
+                    f"had its own, from {clock(latest[0])} ({first}) to {clock(until)}",
                 )  # fmt: skip
             latest = max(run, latest, key=lambda each: each[1])
 
@@ -130,8 +131,8 @@ def _not_granted(evidence: Evidence, pod: Pod, job: Job | None) -> str:
 def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     """V5: the pods that are bound for a job at one time, to nodes that it has, request no more than it was given.
 
-    A pod takes whole CPUs, at least one (T3).  If no record of the run has memory, Slurm does not count memory
-    (SelectTypeParameters=CR_Core).
+    Nor do the pods on one node request more CPUs than are left if each other node has one.  A pod takes whole CPUs, at least
+    one (T3).  If no record of the run has memory, Slurm does not count memory (SelectTypeParameters=CR_Core).
     """
     seen: set[int] = set()
     counted = [kind for kind in TRES if kind != "mem" or any(kind in record.tres for record in evidence.records)]
@@ -142,32 +143,49 @@ def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         seen.add(id(parts[0]))
         for pod in job.serves:
             assert pod.bind is not None
-            at = pod.bind.at
-            known = evidence.facts_since(job.scheduler, at)
-            given = _sum(part.given(known, at) for part in parts)
+            known = evidence.facts_since(job.scheduler, pod.bind.at)
+            given = _sum(part.given(known, pod.bind.at) for part in parts)
             judged["V5"] += bool(given)
-            nodes = frozenset[str]().union(*evidence.held(job, known, at))
-            there = [
-                each
-                for each in job.serves
-                if each.bound_at <= at < each.over
-                and evidence.certain(each)
-                and (evidence.node_of(each) in nodes or not nodes)
-            ]
-            taken: Counter[str] = Counter()
-            for each in there:
-                taken.update({**each.requests, "cpu": max(1, ceil(each.requests.get("cpu", 0.0) - EXACT))})
-            for kind in counted:
-                resource, unit = TRES[kind]
-                amount = taken[resource] / unit
-                if given and amount > given.get(kind, 0.0) + 0.5:
-                    yield Broken(
-                        "V5", pod.who, at,
-                        f"pod {pod.who} was bound at {clock(at)} ({pod.bind.line}) as one of {len(there)} pods for "
-                        f"{job.shown}, which together request {amount:g} {kind}; it has {given.get(kind, 0.0):g} "
-                        f"({job.life.changes[0].line}; slurmdbd: {dict(job.last.tres)} on {sorted(job.last.nodes)})",
-                    )  # fmt: skip
-                    break
+            if given and (
+                wrong := _too_much(evidence, job, pod, known, {kind: given.get(kind, 0.0) for kind in counted})
+            ):
+                yield Broken(
+                    "V5", pod.who, pod.bind.at,
+                    f"pod {pod.who} was bound at {clock(pod.bind.at)} ({pod.bind.line}) as one of {wrong} "
+                    f"({job.life.changes[0].line}; slurmdbd: {dict(job.last.tres)} on {sorted(job.last.nodes)})",
+                )  # fmt: skip
+
+
+def _too_much(evidence: Evidence, job: Job, pod: Pod, known: float, given: Mapping[str, float]) -> str:
+    """What the pods of the job request too much when this pod is bound, and how many they are; "": nothing.
+
+    known   since when the bridge may have known what the job has
+    """
+    held = evidence.held(job, known, pod.bound_at)
+    nodes = frozenset[str]().union(*held)
+    there = [
+        each
+        for each in job.serves
+        if each.bound_at <= pod.bound_at < each.over
+        and evidence.certain(each)
+        and (evidence.node_of(each) in nodes or not nodes)
+    ]
+    for kind, most in given.items():
+        if (amount := _taken(there, kind)) > most + 0.5:
+            return f"{len(there)} pods for {job.shown}, which together request {amount:g} {kind}; it has {most:g}"
+    beside = [each for each in there if evidence.node_of(each) == evidence.node_of(pod)]
+    left = given["cpu"] - (len(nodes) - 1 if len(held) == len(evidence.parts(job)) else 0)
+    if (amount := _taken(beside, "cpu")) > left + 0.5:
+        where = evidence.node_of(pod)
+        return f"{len(beside)} pods on {where} for {job.shown}, which request {amount:g} cpu; it has at most {left:g} there"
+    return ""
+
+
+def _taken(pods: Iterable[Pod], kind: str) -> float:
+    """What the pods take of a resource, in Slurm's unit."""
+    resource, unit = TRES[kind]
+    asked = (pod.requests.get(resource, 0.0) / unit for pod in pods)
+    return sum(max(1, ceil(amount - EXACT)) if kind == "cpu" else amount for amount in asked)
 
 
 def _sum(given: Iterable[Mapping[str, float]]) -> Mapping[str, float]:

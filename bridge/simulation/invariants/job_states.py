@@ -10,6 +10,7 @@ from bridge.simulation.invariants.patience import FORMER_JOB_S
 from bridge.simulation.invariants.unused_grants import UnusedGrants
 from bridge.simulation.invariants.violation import Finding
 from bridge.simulation.observations import SeenJob
+from scheduler import names
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,14 @@ class JobStates:
         ours = self.seen.ours()
         self.seen.checked["V1"] += len(ours)
         self.seen.checked["V8"] += len(ours)
-        running: dict[str, dict[int, SeenJob]] = {}  # job name to its running jobs; a heterogeneous job counts once
+        running: dict[str, dict[int, SeenJob]] = {}  # workload key to its running jobs; a heterogeneous job counts once
         for job in ours:
-            if job.holds:
-                running.setdefault(job.name, {})[job.het_id or job.id] = job
-        for name, jobs in running.items():
+            if job.holds and (named := names.parse_job_name(job.name)) is not None:
+                running.setdefault(named[1], {})[job.het_id or job.id] = job
+        for key, jobs in running.items():
             if len(jobs) > 1 and (count := len(jobs) - self._of_former_users(jobs.values())) > 1:
-                yield Finding("V1", name, f"{count} running placeholders of {name}")
+                newest = jobs[max(jobs)]
+                yield Finding("V1", key, f"{count} running placeholders of {newest.name}")
         self.grants.note(ours)
         for job in ours:
             home = self.seen.home(job.name)
@@ -42,7 +44,7 @@ class JobStates:
                 yield Finding("V8", str(job.id), what)
 
     def _of_former_users(self, jobs: Collection[SeenJob]) -> int:
-        """How many users of these jobs of one name count as former users: a former process requested their jobs (V1).
+        """How many users of these jobs of one workload count as former users: a former process requested their jobs (V1).
 
         This process soon ends a job of a user whom the policy gives.  A job of any other user is foreign to it.
         """

@@ -48,7 +48,13 @@ def test_two_running_jobs_of_one_workload_are_found(run: Run) -> None:
     [sentence] = run.broken()
     assert sentence.startswith("V1: job 9 (alice-x/uid-train~")
     assert "08:00:04.250 (slurmctld.log:4)" in sentence
-    assert "job 7 of the same name had its own, from 08:00:01.800 (slurmctld.log:2) to ever" in sentence
+    assert "job 7 of the same workload had its own, from 08:00:01.800 (slurmctld.log:2) to ever" in sentence
+
+
+def test_the_part_of_a_name_that_users_choose_does_not_make_another_workload(run: Run) -> None:
+    run.submit(3, 9, "uid-train", name=f"mine~{mark(BRIDGE)}.{key('uid-train')}")
+    run.grant(4, 9, "k2")
+    assert [each[:2] for each in run.broken()] == ["V1"]
 
 
 def test_a_job_that_slurmctld_lost_and_another_one_after_it_are_no_two_jobs(run: Run) -> None:
@@ -326,6 +332,20 @@ def test_a_pod_that_is_bound_to_a_node_that_its_job_gave_up_is_found() -> None:
     assert [each.partition(" at ")[0] for each in run.broken(56)] == ["V2: pod alice-x/ring2 was bound to k2"]
 
 
+@pytest.mark.parametrize(("nodes", "found"), [("k1", []), ("k[1-2]", ["V5"])])
+def test_two_pods_on_one_node_of_a_job_that_has_a_cpu_on_another_one_are_found(nodes: str, found: list[str]) -> None:
+    run = Run()
+    for number in range(2):
+        run.pod(1, f"ring{number}", gang="ring")
+    run.submit(2, 7, "", name=RING)
+    run.grant(3, 7, nodes, "cpu=2,mem=128M,node=2")
+    for number in range(2):
+        run.bind(4 + number, f"ring{number}", "k1", 7)
+    sentences = run.broken()
+    assert [each[:2] for each in sentences] == found
+    assert all("as one of 2 pods on k1 for job 7" in each and "it has at most 1 there" in each for each in sentences)
+
+
 def test_pods_of_a_part_of_a_cpu_take_a_whole_one() -> None:
     run = Run()
     for number in range(3):
@@ -496,7 +516,7 @@ def test_a_job_beside_one_component_of_another_is_found() -> None:
     run.grant(5, 13, "k3")
     [sentence] = [each for each in run.broken(10) if each.startswith("V1")]
     assert sentence.startswith("V1: job 13")
-    assert "while job 11 of the same name had its own" in sentence
+    assert "while job 11 of the same workload had its own" in sentence
 
 
 def test_a_pod_that_stays_on_its_node_after_its_job_is_found(run: Run) -> None:

@@ -216,6 +216,16 @@ def test_two_running_jobs_of_a_workload_break_v1_and_anothers_user_v8() -> None:
     assert [broken[:2] for broken in looks(kept, seen)] == ["V1", "V8"]
 
 
+def test_the_part_of_a_name_that_users_choose_does_not_make_another_workload() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_pod("train", on="x1", job=17)
+    first, second = seen.has_job(17, "train", on="x1"), seen.has_job(18, "train", on="x1")
+    second.name = f"mine~{first.name.partition('~')[2]}"
+    looks(kept, seen)
+    assert [broken[:2] for broken in looks(kept, seen)] == ["V1"]
+
+
 def requests_job(kept: Invariants, name: str, user: str) -> None:
     body = json.dumps({"job": {"name": name, "account": ""}}).encode()
     kept.sent_to_slurm("POST", "/slurm/v0.0.45/job/allocate", {"X-SLURM-USER-NAME": user}, body)

@@ -50,6 +50,7 @@ async def test_a_bind_is_one_write_with_uid_and_annotations() -> None:
         (Reply(504, {}, b"upstream request timeout"), Unanswered),
         (Reply(201, {}, b"<html>welcome</html>"), ContractError),
         (Reply(404, {}, b"404 page not found"), ContractError),
+        (Reply(403, {}, b"<html>Forbidden by the gateway</html>"), ContractError),
         (no(429, "TooManyRequests"), Exhausted),
         (no(403, "Forbidden"), Unauthorized),
         (Unreachable("post", "Kubernetes", "no connection"), Unreachable),
@@ -149,6 +150,13 @@ async def test_a_disruption_whose_answer_is_lost_stays_announced() -> None:
     with pytest.raises(Unanswered):
         await client(far).delete_pod(EVICT)
     assert len(far.asked) == 2
+
+
+async def test_a_403_of_another_program_is_no_word_about_the_owner() -> None:
+    """Otherwise the pod would be scheduled without the account and the gang that its owner gives."""
+    ref = OwnerRef("batch/v1", "Job", "train", "o-1")
+    with pytest.raises(ContractError, match="not from a Kubernetes API server"):
+        await client(FakeTransport(Reply(403, {}, b"<html>Forbidden by the gateway</html>"))).read_owner(ref, "hpc")
 
 
 async def test_an_owner_that_the_bridge_may_not_read_is_none() -> None:

@@ -14,6 +14,7 @@ from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import FileToken, LiteralToken
 from bridge.slurm.transport import Reply
+from bridge.slurm.user_tokens import UserTokens
 from scheduler.model.slurm import JobSpec
 from tests.in_process_slurm import InProcessSlurm
 
@@ -67,6 +68,23 @@ async def test_jobs_are_made_changed_and_ended_in_the_tenants_name_and_read_in_o
     await client.nudge(job_id, "alice")
     await client.cancel(job_id, "n", "alice")
     assert [name for _, _, name in wire.asked] == ["alice", "", "alice", "alice"]
+
+
+async def test_a_proxy_that_forbids_a_request_blames_no_token(
+    cluster: SlurmCluster, wire: Witness, tmp_path: Path
+) -> None:
+    (tmp_path / "alice").write_text(cluster.token("alice"))
+    client = await discovered(cluster, wire, user_tokens=UserTokens(tmp_path))
+    wire.told = Reply(403, {}, b"<html>Forbidden by the gateway</html>")
+    for asked in (client.states(), client.submit(spec())):
+        with pytest.raises(Unauthorized) as refused:
+            await asked
+        assert "the proxy before slurmrestd does not let it pass (<html>Forbidden by the gateway</html>)" in str(
+            refused.value
+        )
+        assert "token" not in str(refused.value)
+    assert client.user_tokens is not None
+    assert client.user_tokens.unusable == {}
 
 
 async def test_the_acting_role_has_a_token_of_its_own(cluster: SlurmCluster, wire: Witness) -> None:
