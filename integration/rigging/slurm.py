@@ -114,7 +114,11 @@ def token(rig: Rig, user: str, seconds: int = TOKEN_SECONDS) -> str:
 def _slurmd(rig: Rig, number: int) -> Daemon:
     address, port = places.slurmd_address(number), places.SLURMD_PORTS + number
     name = f"n{number}"
-    return _daemon(rig, f"slurmd-{name}", "slurmd", f"-D -N {name}", lambda: rest.listens(port, address), sign=name)
+    # -b: when it is started, the node has booted, for which Slurm waits after it has powered the node up.
+    boots = "-b " if "ResumeProgram" in rig.read_options().slurm_conf else ""
+    return _daemon(
+        rig, f"slurmd-{name}", "slurmd", f"-D {boots}-N {name}", lambda: rest.listens(port, address), sign=name
+    )
 
 
 def _daemon(rig: Rig, name: str, program: str, arguments: str, ready: Callable[[], bool], sign: str = "") -> Daemon:
