@@ -80,11 +80,13 @@ def ended_pods(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
 def ended_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     """V7: the bridge cancels no job while a pod runs on it that nobody ends, apart from W9.
 
-    A job of which one component has ended is over (S4).
+    A job of which one component has ended is over (S4).  A job that gave up the node of a pod may be ended (V2).
     """
     for job in evidence.ours():
         end, first = job.life.changes[-1], min(part.life.over for part in evidence.parts(job))
         if not (evidence.is_cancelled(job) and evidence.is_own(job)) or first < end.at - SAME_MOMENT_S:
+            continue
+        if any(pod.over > end.at and _gave_up(evidence, pod, job, end.at) for pod in job.named_by):
             continue
         pods = [pod for pod in job.named_by if _is_on(evidence, pod, job, end.at) and evidence.certain(pod)]
         judged["V7"] += bool(pods)

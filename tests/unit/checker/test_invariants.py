@@ -324,6 +324,15 @@ def test_the_pods_on_a_node_that_a_job_gave_up_may_be_ended_and_no_others() -> N
     assert [each[:21] for each in run.broken(30)] == ["V7: pod alice-x/ring0"]
 
 
+def test_a_job_that_gave_up_the_node_of_a_pod_may_be_ended_with_all_its_pods() -> None:
+    run = _on_two_nodes()
+    run.cancel(40, 7)
+    for number in range(2):
+        run.delete(41, f"ring{number}", by="slurm-bridge")
+        run.delete(43, f"ring{number}", by="kwok", gone=True)
+    assert run.broken() == []
+
+
 def test_a_pod_that_is_bound_to_a_node_that_its_job_gave_up_is_found() -> None:
     run = _on_two_nodes()
     run.phase(22, "ring1", "Failed")

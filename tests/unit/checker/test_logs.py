@@ -29,6 +29,26 @@ RESTARTED = """\
 [2026-11-24T09:04:02.000] TRACE_JOBS: select_nodes: [JobId=4] change state: PENDING -> RUNNING
 """
 
+# By scontrol: another name, an end that is 89 s earlier (the time limit was ten minutes before, too), and fewer nodes.
+UPDATED = """\
+[2026-11-29T08:03:46.552] _slurm_rpc_submit_batch_job: JobId=1 SLUID=sB6NM8K59R7Q00 InitPrio=1 usec=413
+[2026-11-29T08:03:46.789] TRACE_JOBS: select_nodes: [JobId=1] change state: PENDING -> RUNNING
+[2026-11-29T08:03:46.790] sched: Allocate JobId=1 NodeList=k[1-2] #CPUs=2 Partition=main
+[2026-11-29T08:03:48.512] sched: _update_job: setting name to mine renamed for JobId=3 for JobId=1
+[2026-11-29T08:03:48.512] _update_job: updating accounting
+[2026-11-29T08:03:48.512] _slurm_rpc_update_job: complete JobId=1 uid=0 usec=120
+[2026-11-29T08:03:48.527] sched: _update_job: setting time_limit to 10 for JobId=1
+[2026-11-29T08:03:48.528] _slurm_rpc_update_job: complete JobId=1 uid=0 usec=103
+[2026-11-29T08:03:54.056] sched: _update_job: set node count to 1 for JobId=1
+[2026-11-29T08:03:54.056] TRACE_JOBS: job_pre_resize_acctg: [JobId=1] change state: RUNNING -> RUNNING,RESIZING
+[2026-11-29T08:03:54.056] TRACE_JOBS: job_pre_resize_acctg: [JobId=1] change state: RUNNING -> RUNNING,RESIZING
+[2026-11-29T08:03:54.056] TRACE_JOBS: job_post_resize_acctg: [JobId=1] change state: RUNNING,RESIZING -> RUNNING
+[2026-11-29T08:03:54.056] TRACE_JOBS: job_post_resize_acctg: [JobId=1] change state: RUNNING,RESIZING -> RUNNING
+[2026-11-29T08:03:54.056] sched: _update_job: set nodes to k1 for JobId=1
+[2026-11-29T08:03:54.056] _slurm_rpc_update_job: complete JobId=1 uid=2001 usec=503
+[2026-11-29T08:03:54.070] sched: _update_job: Invalid node list (k2) for JobId=1 update
+"""
+
 
 def _log(tmp_path: Path, text: str) -> slurm_log.SlurmLog:
     (path := tmp_path / "slurmctld.log").write_text(text)
@@ -49,6 +69,15 @@ def test_a_job_that_a_start_does_not_list_is_lost_and_its_id_is_another_jobs(tmp
     assert (kept.id, kept.over) == (3, float("inf"))
     assert (lost.id, lost.changes[-1].state) == (4, "LOST")
     assert (other.id, other.changes[-1].state) == (4, "RUNNING")
+
+
+def test_a_running_job_gets_another_name_another_end_and_fewer_nodes(tmp_path: Path) -> None:
+    [life] = _log(tmp_path, UPDATED).lives
+    begun = life.begun
+    assert [(round(at - begun, 3), name) for at, name in life.names] == [(1.96, "mine renamed for JobId=3")]
+    assert [(round(at - begun, 3), limit_s) for at, limit_s in life.limits] == [(1.975, 600.0)]
+    assert [(round(at - begun, 3), nodes) for at, _, nodes in life.held()] == [(0.237, "k[1-2]"), (7.504, "k1")]
+    assert len(life.holds()) == 1, "it holds nodes all the time"
 
 
 @pytest.mark.parametrize(
