@@ -229,7 +229,15 @@ def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
 
 
 def _policy(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
-    """V8: user, account, partition and QOS are what a policy of that time allows the namespace."""
+    """V8: user, account, partition and QOS are what a policy of that time allows the namespace.
+
+    An admin may move a job as he likes.
+    """
+    moved = {
+        job
+        for update in evidence.slurm.updates
+        if update.moves and (job := evidence.job(update.id, update.at)) is not None and update.uid != job.last.uid
+    }
     for job in evidence.ours():
         policies = evidence.policies.get(job.scheduler, [])
         pod = evidence.pod_of(job) or next(iter(job.serves), None)
@@ -237,7 +245,7 @@ def _policy(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         first = job.life.begun
         then = in_force(policies, first - IN_FORCE_S, first + 2)
         verdicts = {_allows(policy, namespace, job) for policy in then}
-        if not then or (None in verdicts and True not in verdicts) or not job.life.knows_name(first):
+        if not then or (None in verdicts and True not in verdicts) or not job.life.knows_name(first) or job in moved:
             continue
         judged["V8"] += 1
         if True not in verdicts:

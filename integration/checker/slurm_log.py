@@ -36,6 +36,7 @@ UPDATE = re.compile(rf"_slurm_rpc_update_job: (?:complete )?{_JOB} uid=(?P<uid>\
 WRITES = re.compile(rf"\b_update_job: (?:.*{_JOB})?")
 LIMIT = re.compile(rf"_update_job: setting time_limit to (?P<minutes>\d+) for {_JOB}")
 NAME = re.compile(rf"_update_job: setting name to (?P<name>.*) for {_JOB}")
+MOVE = re.compile(r"_update_job: setting (?:account|partition|QOS) to ")
 NODES = re.compile(rf"_update_job: set(?:ting)? nodes to (?P<nodes>\S+) for {_JOB}")
 NOTICE = re.compile(rf"job_signal: 18 of running {_JOB}")
 KILL = re.compile(rf"_slurm_rpc_kill_job: REQUEST_KILL_JOB {_JOB} uid (?P<uid>\d+)")
@@ -164,12 +165,16 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A request that changed a job's options, or may have changed some of them, and the UID that sent it."""
+    """A request that changed a job's options, or may have changed some of them, and the UID that sent it.
+
+    moves  account, partition or QOS were among them
+    """
 
     at: float
     id: int
     uid: int
     line: str
+    moves: bool = False
 
 
 @dataclass(slots=True)
@@ -184,6 +189,7 @@ class SlurmLog:
     _since: float = 0.0
     _repeated: tuple[float, tuple[int, str, str]] = (0.0, (0, "", ""))  # the last change, and when
     _writing: set[int] = field(default_factory=set)  # ids of jobs that an update is changing; 0: the line names no job
+    _moving: set[int] = field(default_factory=set)  # ids of those among them whose account, partition or QOS it changes
 
     def add(self, at: float, text: str, line: str) -> None:
         """Takes one line into account."""
@@ -236,6 +242,8 @@ class SlurmLog:
     def _writes(self, at: float, found: re.Match[str], line: str) -> None:
         number = int(found["id"] or 0)
         self._writing.add(number)
+        if MOVE.search(found.string):
+            self._moving.add(number)
         if (life := self._now.get(number)) is None:
             return
         if limit := LIMIT.search(found.string):
@@ -248,8 +256,9 @@ class SlurmLog:
     def _updated(self, at: float, found: re.Match[str], line: str) -> None:
         number = int(found["id"])
         if self._writing & {0, number}:
-            self.updates.append(Update(at, number, int(found["uid"]), line))
+            self.updates.append(Update(at, number, int(found["uid"]), line, number in self._moving))
         self._writing -= {0, number}
+        self._moving.discard(number)
 
     def _noticed(self, at: float, found: re.Match[str], line: str) -> None:
         if life := self._now.get(int(found["id"])):

@@ -446,6 +446,16 @@ def test_a_job_that_the_policy_does_not_give_is_found(fields: dict[str, str]) ->
     assert [each[:2] for each in run.broken(20)] == ["V8"]
 
 
+@pytest.mark.parametrize(("uid", "found"), [(0, []), (2001, ["V8"])], ids=["an admin", "as its user"])
+def test_a_waiting_job_may_be_moved_by_an_admin_alone(uid: int, found: list[str]) -> None:
+    run = Run()
+    run.submit(3, 8, run.pod(2, "moved"), Partition="secret")
+    run.log(5, "_update_job: setting partition to secret for JobId=8")
+    run.log(5, "_update_job: updating accounting")
+    run.log(5, f"_slurm_rpc_update_job: complete JobId=8 uid={uid} usec=117")
+    assert [each[:2] for each in run.broken(20)] == found
+
+
 @pytest.mark.parametrize(
     ("policy", "found", "judged"),
     [
