@@ -87,7 +87,9 @@ REASONS: Mapping[str, Reason] = {
         "its reservation does not let it in", _RESERVATION, "`scontrol show reservation`", blocked=True
     ),
     "ReqNodeNotAvail": Reason(
-        "the nodes it can use are down, drained or reserved", "widen `constraints` or the node selector", _NODES
+        "the nodes it can use are down, drained, reserved or being powered down",
+        "widen `constraints` or the node selector",
+        _NODES,
     ),
     "NodeDown": Reason("a node it needs is down", "widen `constraints` or the node selector", _NODES),
     "BadConstraints": Reason(
