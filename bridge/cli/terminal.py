@@ -72,6 +72,10 @@ def use_any_encoding() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Also with PYTHONUNBUFFERED, so that the flush of `written` fails if the output cannot be written: argparse of
+        # Python >= 3.12 hides the failure of its own writes.
+        sys.stdout.reconfigure(write_through=False)
 
 
 def printable(line: str) -> str:

@@ -4,8 +4,8 @@ A list is decoded as a whole first: that is fast, and nearly always enough.  If 
 an item that cannot be decoded is left out.  The object of an item that is left out exists: what was known of it before stays
 true.  So the items that were left out are part of the answer, with their ids or names as far as these can be read.
 
-msgspec refuses a whole text if any part is nested about 1,000 deep (RecursionError) or is not JSON (NaN, a lone surrogate).
-`parts` splits such a text without recursion.
+msgspec refuses a whole text if any part is nested too deep (RecursionError; 1,000 levels or more, by the version of Python)
+or is not JSON (NaN, a lone surrogate).  `parts` splits such a text without recursion.
 """
 
 from __future__ import annotations

@@ -102,6 +102,8 @@ class TlsFiles:
             context = ssl.create_default_context(cafile=self._ca_file or None)
         except (ssl.SSLError, OSError, ValueError):
             raise ConfigError(f"{CA} {self._ca_file}: there is no certificate in it.", PEM) from None
+        # Python >= 3.13 requires certificate extensions that an admin's own authority often lacks.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self._cert_file:
             try:
                 # A key with a passphrase would ask for it at a terminal.

@@ -40,7 +40,8 @@ def decimal(number: float, digits: int = 4) -> str:
     """The number with so many significant digits, whole numbers in full, and never with an exponent: "0.5", "16,324"."""
     if not math.isfinite(number):
         return str(number)
-    return f"{round(number) if abs(number) >= 10**digits else float(f'{number:.{digits}g}'):,.15g}"
+    rounded = round(number) if abs(number) >= 10**digits else float(f"{number:.{digits}g}")
+    return f"{rounded:,.15g}"
 
 
 def span(seconds: float) -> str:

@@ -71,7 +71,7 @@ async def test_an_answer_that_ends_too_soon_is_an_error_and_the_next_request_has
 def test_calls_are_encrypted_on_both_event_loops(certificates: Certificates, loop: Loop) -> None:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(certificates.certificate, certificates.key)
-    trust = ssl.create_default_context(cafile=certificates.authority)
+    trust = certificates.trusted()
 
     async def handle(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(CHUNKED)

@@ -303,7 +303,7 @@ async def test_a_watch_whose_credentials_are_not_accepted_says_which() -> None:
 async def test_the_error_of_an_untrusted_server_names_the_source_of_the_authority(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    tls = ssl.create_default_context(cafile=make(tmp_path).authority)
+    tls = make(tmp_path).trusted()
     async with server(says(answer(b"{}")), server_tls(certificates)) as url, wire(url, tls=tls) as far:
         far.access.named = "kubeconfig k"
         with pytest.raises(Unreachable) as told:
@@ -406,7 +406,7 @@ async def test_the_server_sees_new_certificates_with_the_next_request(certificat
         writer.write(answer(b"{}"))
 
     def trusting() -> ssl.SSLContext:
-        made = ssl.create_default_context(cafile=certificates.authority)
+        made = certificates.trusted()
         made.load_cert_chain(certificates.certificate, certificates.key)
         return made
 
@@ -423,14 +423,14 @@ async def test_the_server_sees_new_certificates_with_the_next_request(certificat
 
 def server_tls(certificates: Certificates) -> ssl.SSLContext:
     """Only clients with a certificate of the authority."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.authority)
+    context = certificates.trusted(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificates.certificate, certificates.key)
     context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
 async def test_a_client_certificate_opens_the_door(certificates: Certificates) -> None:
-    trusting = ssl.create_default_context(cafile=certificates.authority)
+    trusting = certificates.trusted()
     trusting.load_cert_chain(certificates.certificate, certificates.key)
     async with server(says(answer(b"{}")), server_tls(certificates)) as url, wire(url, tls=trusting) as far:
         assert (await far.exchange(Call("GET", "/x", deadline_s=5))).status == 200

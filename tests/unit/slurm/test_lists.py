@@ -21,7 +21,8 @@ class Item(msgspec.Struct):
 
 DECODER = ListDecoder("nodes", Item, "name")
 GOOD = ('{"name": "x1", "cpus": 4}', '{"name": "x2", "junk": [{"a": "]"}, "\\\\\\""]}')
-DEEP = "[" * 3000 + "]" * 3000
+LEVELS = 200_000  # more than any version of Python decodes
+DEEP = "[" * LEVELS + "]" * LEVELS
 
 
 def listed(*items: str, more: str = "") -> bytes:
@@ -78,7 +79,7 @@ def test_errors_of_the_answer_are_read_beside_a_broken_item() -> None:
         b'{"nodes": ' + b"[" * 100_000,
         b'{"nodes": 5}',
         b'{"nodes": {"name": "x1"}}',
-        b'{"x": ' + b"[" * 5000 + b"]" * 5000 + b', "nodes": []}',
+        b'{"x": ' + b"[" * LEVELS + b"]" * LEVELS + b', "nodes": []}',
         b'{"nodes": [}]',
         b"\xff",
         b"NaN",
