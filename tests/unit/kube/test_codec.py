@@ -542,7 +542,7 @@ def test_a_pod_that_is_nested_deeper_than_python_decodes_is_left_out_by_its_name
 
 def test_the_recursion_limit_is_as_before_whether_a_deep_text_was_decoded_or_not() -> None:
     before = sys.getrecursionlimit()
-    PODS.one(nested(2_000))
+    PODS.one(nested(1_200))
     with pytest.raises(ContractError, match="nested too deep"):
         PODS.one(nested(200_000))
     assert sys.getrecursionlimit() == before
