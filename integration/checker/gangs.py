@@ -66,14 +66,15 @@ def _bound(evidence: Evidence, job: Job) -> list[float]:
 
 
 def _left(evidence: Evidence, job: Job, first: float) -> list[float]:
-    """When others ended members that were never bound.  first: the first bind"""
+    """When others ended members that were never bound, unless another member waits that is as old.  first: the first bind"""
     known = evidence.facts_since(job.scheduler, first)
-    harms = (
-        harm
-        for pod in evidence.members(job)
-        if pod.bind is None and pod.created is not None and pod.created <= first
-        for harm in evidence.harms_of(pod)[:1]
-    )
+    unbound = [
+        pod for pod in evidence.members(job) if pod.bind is None and pod.created is not None and pod.created <= first
+    ]
+    alone = {own.uid for each in evidence.ours() if unbound and (own := evidence.pod_of(each)) is not None}
+    if any(not evidence.harms_of(pod) and pod.uid not in alone for pod in unbound):
+        return []
+    harms = [evidence.harms_of(pod)[0] for pod in unbound if evidence.harms_of(pod)]
     return [harm.at for harm in harms if harm.client != BRIDGE and harm.at >= known]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from tests.unit.checker.forged import EPOCH, RING, Run
 
 NOTHING: Mapping[str, object] = {}
@@ -70,6 +72,17 @@ def test_a_member_that_its_user_deletes_just_before_its_bind_is_part_of_the_whol
     run = _gang(3, bound=2)
     run.delete(4.001, "ring2", by="kubectl", gone=True)
     assert run.broken() == []
+
+
+@pytest.mark.parametrize(("has_its_own_job", "found"), [(False, ["V4"]), (True, [])])
+def test_a_member_that_left_is_missing_if_another_one_waits_for_its_place(
+    *, has_its_own_job: bool, found: list[str]
+) -> None:
+    run = _gang(4, bound=2)
+    run.delete(4.001, "ring2", by="kubectl", gone=True)
+    if has_its_own_job:
+        run.submit(5, 8, "uid-ring3")
+    assert [each[:2] for each in run.broken()] == found
 
 
 def test_a_member_that_left_long_before_the_first_bind_is_missing() -> None:
