@@ -23,6 +23,7 @@ from scheduler.place.affinity import violates_anti_affinity
 from scheduler.place.host_ports import in_the_way
 from scheduler.translate.job_spec import summed
 
+STARTING = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 CLOSED = "not satisfying pod (anti-)affinity"
 EXTRA_WAIT_S = 60.0  # a bind waits for a terminating pod for its grace and this time (F6)
@@ -421,4 +422,7 @@ def obstacle(pod: Pod, site: Site, volumes: tuple[tuple[NodeTerm, ...], ...], cl
     why = why_unusable(wanted, node, site.in_slurm, checks(wanted))
     if site.planned is not None and violates_anti_affinity(pod, site.planned.pods.values()):
         why = CLOSED
-    return Blocked(f"node {node.name} is {why}") if why else None
+    if not why:
+        return None
+    # Kubernetes takes these taints away some time after the node has become ready.
+    return Blocked(f"node {node.name} is {why}", not_ready=any(taint.key in STARTING for taint in node.taints))

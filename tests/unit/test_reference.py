@@ -89,6 +89,7 @@ NO_KEY = re.compile(
     r"""[a-z.-]*k8s\.io/v\d\w*                 # a version of an API
     | kubernetes\.io/(no-provisioner)?         # a provisioner; the prefix of resources
     | (nvidia|amd|gpu\.intel)\.com/[\w.-]+     # extended resources
+    | node\.kubernetes\.io/(not-ready|unreachable)  # taints
     | slurm-bridge/(slurm-bridge-webhook)?     # namespace and name of a Secret; the prefix
     | slurmjob\.slinky\.slurm\.net/            # the prefix of aliases
     | trainer\.kubeflow\.org/[\w-]*           # an API, and a label of its Jobs: `explain -f` alone reads them

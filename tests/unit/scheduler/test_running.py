@@ -25,7 +25,7 @@ from scheduler.actions import (
 )
 from scheduler.events import NodeSeen, OutageBegan, OutageEnded, OwnerRead, PodsListed, Scope, Side, SlurmNodesPolled
 from scheduler.model import kubelet
-from scheduler.model.kubernetes import Condition, Owner, OwnerRef, Pod, PodPhase
+from scheduler.model.kubernetes import Condition, Owner, OwnerRef, Pod, PodPhase, Taint
 from scheduler.model.slurm import Partition
 from scheduler.rules.deadlines import lead_of, signal_s
 from scheduler.rules.running import _asked_for
@@ -537,6 +537,8 @@ def test_a_node_that_slurm_powers_up_for_a_job_may_start_its_kubelet_later() -> 
     assert said.message == "Slurm job 17 was granted x1; the bind waits: node x1 is not ready."
     story.polls({17: "RUNNING"}, at=NOW + 300)
     assert story.decides(NOW + 300) == []
+    story.sees(NodeSeen(node("x1", taints=(Taint("node.kubernetes.io/not-ready", "", "NoSchedule"),))))
+    assert not story.acts(CancelJob, NOW + 310)
     story.sees(NodeSeen(node("x1")))
     assert len(story.acts(BindPod, NOW + 330)) == 1
 
