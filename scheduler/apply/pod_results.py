@@ -10,6 +10,7 @@ from scheduler import events as ev
 from scheduler.actions import Outcome
 from scheduler.apply import reused_ids
 from scheduler.apply.backoff import ATTEMPTS
+from scheduler.apply.settling import settle_and_refresh
 from scheduler.model.kubernetes import OwnerKey, owner_key
 from scheduler.state import confirmation
 from scheduler.state.backoff import Attempt
@@ -72,8 +73,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
         if world.assumed.get(action.uid) == action.node:
             world.unanswered_binds[action.uid] = UnansweredBind(action, event.at + world.config.tuning.settle_s)
     elif action.uid not in world.unanswered_binds and workload.pods[action.uid].node != action.node:
-        workload.unconfirmed_binds.pop(action.uid, None)
-        _free_assumed(world, action.uid, action.node)
+        _note_not_bound(world, workload, action)
 
 
 def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
@@ -106,8 +106,15 @@ def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) ->
         _note_bound(world, workload, lost.action, event.at)
     else:  # the bind had no effect; if the pod is on another node, the watch shows it
         confirmation.note_answered(workload, action.uid)
-        workload.unconfirmed_binds.pop(action.uid, None)
-        _free_assumed(world, action.uid, lost.action.node)
+        _note_not_bound(world, workload, lost.action)
+
+
+def _note_not_bound(world: World, workload: Workload, action: act.BindPod) -> None:
+    """Note that the bind had no effect.  If the pod kept its place in a gang only because of the bind, it leaves the gang."""
+    workload.unconfirmed_binds.pop(action.uid, None)
+    _free_assumed(world, action.uid, action.node)
+    if workload.group is not None and 0 < workload.size < workload.pod_counts.members:
+        settle_and_refresh(world, workload)
 
 
 def _free_assumed(world: World, uid: str, node: str) -> None:

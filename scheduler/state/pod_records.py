@@ -10,10 +10,8 @@ from scheduler.model.kubernetes import Pod
 from scheduler.tuning import Tuning
 
 MOST_BOUND_BY_OTHERS = 16  # binds by other clients that are remembered
-ITS_PLACE, ITS_JOB = (
-    "PodScheduled",
-    names.RUNNING_CONDITION,
-)  # the conditions that the bridge sets, as subjects of a status
+# The conditions that the bridge sets, as subjects of a status.
+ITS_PLACE, ITS_JOB = "PodScheduled", names.RUNNING_CONDITION
 
 
 @dataclass(slots=True)

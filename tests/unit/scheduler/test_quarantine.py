@@ -20,6 +20,7 @@ from scheduler.actions import (
     ReadClaims,
     ReadJob,
     ReadOwner,
+    ReadPod,
     SetNodeCondition,
     SetPodCondition,
     SubmitJob,
@@ -506,6 +507,33 @@ def test_an_answer_that_cannot_be_applied_frees_its_limit_class_and_loses_no_job
     acts = story.decides(NOW + AGAIN_S) + story.decides(NOW + AGAIN_S + 0.1)
     assert [(each.name, each.job_id) for each in acts if isinstance(each, BindPod)] == [("bad", 17)]
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob | CancelJob)]
+
+
+def test_a_surplus_pod_that_comes_out_of_quarantine_before_its_lost_bind_was_looked_up_gets_nodes_of_its_own_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It counts as a member of its gang, which has no place for it, until it is certain that the bind had no effect."""
+    story = Story(guarded=True)
+    *members, extra = ring(3, says={"gang-size": "2"})
+    story.sees(*members)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    for bind in story.acts(BindPod, NOW):
+        story.ended(bind, at=NOW)
+    story.sees(extra, *(story.bound(member, 17) for member in members))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=18, grant=grant(18))
+    [bind] = story.acts(BindPod, NOW)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW)
+    mend = breaks(monkeypatch, pods, "take_hint", of(extra.name))
+    story.sees(replace(extra, labels=extra.labels | {"changed": "yes"}))
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(extra))}
+    mend()
+    acts = story.decides(NOW + AGAIN_S) + story.decides(NOW + AGAIN_S + 1)
+    assert story.world.key_of_pod[extra.uid] == story.world.key_of_pod[members[0].uid]
+    [read] = [each for each in acts if isinstance(each, ReadPod)]
+    story.ended(read, at=NOW + AGAIN_S + 2, node="")
+    assert story.world.key_of_pod[extra.uid] == key(extra)
 
 
 def test_what_could_not_be_placed_is_not_performed(monkeypatch: pytest.MonkeyPatch) -> None:
