@@ -235,7 +235,12 @@ class Chaos(Clusters):
     def _edit_pod(self) -> None:
         if (pod := self._some_pod()) is not None:
             meta = pod["metadata"]
-            said = {**meta.get("annotations", {}), "slurm-bridge/time-limit": str(self.rng.randint(1, 90))}
+            minutes = str(self.rng.randint(1, 90))
+            said = {
+                **meta.get("annotations", {}),
+                "slurm-bridge/time-limit": minutes,
+                "slurm-bridge/job-name": f"n{minutes}",
+            }
             self.kube.store.put("pods", {**pod, "metadata": {**meta, "annotations": said}})
 
     def _some_job(self) -> int | None:
