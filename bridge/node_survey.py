@@ -258,7 +258,9 @@ def _closed(world: World, node: Node | None, there: SlurmNode | None) -> str:
         return "not in Slurm"
     if there.name in world.contested:
         return "several nodes of Kubernetes claim it in Slurm"
-    if not node.ready:
+    if there.is_off_for_good:
+        return "powered down by Slurm for good"
+    if not node.ready and not there.changes_power:  # Slurm powers it up for a job
         return "not ready in Kubernetes"
     if node.unschedulable:
         return "cordoned in Kubernetes"

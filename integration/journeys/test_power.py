@@ -10,6 +10,7 @@ from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually,
 from integration.journeys.test_nodes import in_service, is_now, on, says
 
 Space = Callable[[str], str]
+PLAYED = "kwok.x-k8s.io/node"
 TUNING = {"node_settle_s": 1, "node_gone_s": 2, "node_silent_s": 2}
 
 
@@ -24,16 +25,28 @@ def update(name: str, state: str) -> None:
     slurm_says("scontrol", "update", f"nodename={name}", f"state={state}")
 
 
+def kubelet_stops(kube: Kube, name: str) -> None:
+    """kwok plays it no more, because it would report the node as ready at once."""
+    kube.core.patch_node(name, {"metadata": {"annotations": {PLAYED: None}}})
+    condition = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
+    kube.core.patch_node_status(name, {"status": {"conditions": [condition]}})
+
+
+def kubelet_starts(kube: Kube, name: str) -> None:
+    kube.core.patch_node(name, {"metadata": {"annotations": {PLAYED: "fake"}}})
+
+
 def test_a_pod_is_bound_when_its_node_has_booted_and_runs_until_a_reboot_that_waits_for_it(
     kube: Kube, slurm: Slurm, space: Space
 ) -> None:
-    """n1 has a slurmd, which says that the node has booted when it is started.  kwok plays its kubelet."""
+    """n1 has a slurmd: the node has booted when it starts.  kwok plays the kubelet, which starts later."""
     ns = space("alice")
     in_service(kube, "n1")
     update("n1", "power_down")
     is_now(slurm, "n1", "POWERED_DOWN")
     says(kube, "n1", "True SlurmNodeInService", "powered it down")
     rig("slurmd-n1", "stop")
+    kubelet_stops(kube, "n1")
     try:
         kube.run(ns, "train", on="", spec=on("n1"))
         eventually("it waits for its node", lambda: "powers up n1" in kube.said(ns, "train"))
@@ -42,6 +55,9 @@ def test_a_pod_is_bound_when_its_node_has_booted_and_runs_until_a_reboot_that_wa
         assert not kube.bound(ns)
     finally:
         rig("slurmd-n1", "start")
+    is_now(slurm, "n1", "ALLOCATED")
+    eventually("it waits for the kubelet", lambda: "node n1 is not ready" in kube.said(ns, "train"))
+    kubelet_starts(kube, "n1")
     [pod] = eventually("its node has booted", lambda: kube.bound(ns))
     job = int(pod.metadata.annotations[PREFIX + "job-id"])
     assert slurm.job(job)["job_state"] == ["RUNNING"]

@@ -63,7 +63,7 @@ def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[obje
         name: (
             node.external,
             node.loses_devices,
-            node.is_off_for_good,
+            node.changes_power,
             node.partitions,
             node.cpus,
             node.memory_mib,

@@ -94,19 +94,23 @@ def checks(wanted: NodeRequirements) -> Checks:
 def why_unusable(wanted: NodeRequirements, node: Node, known: SlurmNode | None, made: Checks) -> str | None:
     """Why this node cannot be used, in words that follow a number of nodes; None: it can be used.
 
+    Slurm powers up a node for a job, and then its kubelet reports again.  So such a node need not be ready.
+
     made   the compiled checks of these requirements
     """
     if known is None:
         return "not known to Slurm"
     if wanted.partition and wanted.partition not in known.partitions:
         return f"not in partition {wanted.partition}"
-    if "EXTERNAL" in known.states and known.states & POWER:  # no slurmd reports that it is up again
+    sleeps = not known.states.isdisjoint(POWER)
+    if sleeps and "EXTERNAL" in known.states:  # no slurmd reports that it is up again
         return "powered down by Slurm for good"
-    if not node.ready:
+    if not node.ready and not sleeps:
         return "not ready"
     if node.unschedulable:
         return "cordoned"
-    if taint := untolerated(node.taints, wanted.tolerations):
+    taints = [taint for taint in node.taints if taint.key not in STARTING] if sleeps else node.taints
+    if taint := untolerated(taints, wanted.tolerations):
         return f"with untolerated taint {{{taint.key}: {taint.value}}}"
     if any(node.labels.get(key) != value for key, value in wanted.selector):
         return "not matching the pod's node selector"

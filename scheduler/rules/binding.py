@@ -131,7 +131,7 @@ def _obstructed(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -
         blocked = obstacle(pod, site, world.volumes_of(pod) if pod.claims else (), closed)
         if blocked is None and (earlier := this_pass.earlier_binds) is not None:
             blocked = earlier.obstacle(pod, binding.workload.key, site.node, site.pods, this_pass.binding)
-        if blocked is not None:
+        if blocked is not None and not (blocked.not_ready and "CONFIGURING" in job.states):  # the node boots
             ends = _waits_until(blocked, binding, this_pass)
             if ends is None:
                 return release_grant(binding.workload, job, this_pass, blocked.why, exclude=granted)
@@ -155,14 +155,12 @@ def _waits_until(blocked: Blocked, binding: Binding, this_pass: Pass) -> float |
     """Until when the bind waits for the obstacle to disappear; None: it waits no longer."""
     if binding.replacing:
         return blocked.until if blocked.until is not None else this_pass.now + RETRY_PLACE_S
-    until = _boots_until(binding.job, this_pass) if blocked.not_ready else blocked.until
+    until = _boots_until(binding.job) if blocked.not_ready else blocked.until
     return until if until is not None and this_pass.now < until else None
 
 
-def _boots_until(job: Placeholder, this_pass: Pass) -> float | None:
+def _boots_until(job: Placeholder) -> float | None:
     """Until when a node of the job may be about to become ready, because Slurm powered it up; None: Slurm did not."""
-    if "CONFIGURING" in job.states:
-        return this_pass.now + KUBELET_STARTS_S
     return job.prepared_at + KUBELET_STARTS_S if job.prepared_at is not None else None
 
 

@@ -74,6 +74,8 @@ def test_of_a_tenants_pods_only_sums_are_reported() -> None:
     ("kubernetes", "slurm", "closed"),
     [
         ({"ready": False}, {"IDLE"}, "not ready in Kubernetes"),
+        ({"ready": False}, {"IDLE", "POWERED_DOWN"}, ""),
+        ({}, {"IDLE", "POWERED_DOWN", "EXTERNAL"}, "powered down by Slurm for good"),
         ({"unschedulable": True}, {"IDLE"}, "cordoned in Kubernetes"),
         ({}, {"IDLE", "DRAIN"}, "DRAIN in Slurm"),
         ({}, {"DOWN", "NOT_RESPONDING"}, "DOWN+NOT_RESPONDING in Slurm"),

@@ -55,16 +55,19 @@ def _nodes(seen: Observations) -> Iterator[Result]:
 
 
 def _in_service(node: Node, known: NodeDetails) -> bool:
-    return node.ready and not node.unschedulable and not known.node.closed
+    return not _why_out(node, known)
 
 
 def _why_out(node: Node, known: NodeDetails) -> str:
-    if not node.ready:
+    """Why pods cannot use the node now; "": they can."""
+    if known.node.is_off_for_good:
+        return "powered down by Slurm for good"
+    if not node.ready and not known.node.changes_power:  # Slurm powers it up for a job
         return "not ready in Kubernetes"
     if node.unschedulable:
         return "cordoned"
     states = "+".join(sorted(known.node.closed))
-    return f"{states} in Slurm" + (f": {known.reason}" if known.reason else "")
+    return f"{states} in Slurm" + (f": {known.reason}" if known.reason else "") if states else ""
 
 
 def _names(seen: Observations) -> Iterator[Result]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,6 +89,21 @@ def test_an_unfit_node_is_counted_by_its_reason(
     assert found == Feasible(
         frozenset(), "x1", f"0/1 nodes can run this pod in Slurm partition main: {words}.", exclusive=False
     )
+
+
+TAKEN_DOWN = tuple(Taint(f"node.kubernetes.io/{why}", "", "NoExecute") for why in ("not-ready", "unreachable"))
+
+
+@pytest.mark.parametrize("states", [{"IDLE", "POWERED_DOWN"}, {"IDLE", "POWERING_DOWN"}, {"IDLE", "POWERING_UP"}])
+def test_a_node_that_slurm_has_powered_down_need_not_be_ready_because_slurm_powers_it_up_for_a_job(
+    states: set[str],
+) -> None:
+    asleep = replace(slurm_node("x1"), states=frozenset(states))
+    assert ask(pod(), node("x1", ready=False, taints=TAKEN_DOWN), slurm=(asleep,)).nodes == {"x1"}
+    assert ask(pod(), node("x1", ready=False, unschedulable=True), slurm=(asleep,)).nodes == frozenset()
+    assert ask(pod(), node("x1", ready=False, taints=(Taint("gpu", "h100", "NoSchedule"),)), slurm=(asleep,)).problem
+    external = replace(asleep, states=asleep.states | {"EXTERNAL"})
+    assert "1 powered down by Slurm for good" in ask(pod(), node("x1"), slurm=(external,)).problem
 
 
 def test_the_sentence_counts_each_reason_commonest_first() -> None:

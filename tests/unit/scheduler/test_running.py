@@ -527,16 +527,28 @@ def test_a_node_that_was_powered_down_is_looked_at_again_after_an_immediate_allo
     assert len(story.acts(BindPod, NOW + 60)) == 1
 
 
+def test_a_pod_that_no_node_can_run_gets_a_node_as_soon_as_slurm_has_powered_it_down() -> None:
+    """Its kubelet is silent, because the node is off; Slurm powers it up for the job."""
+    story = Story(ALONE)
+    story.sees(NodeSeen(node("x1", ready=False)), NodeSeen(node("x2", ready=False)), TRAIN)
+    assert not story.acts(AllocateNow, NOW)
+    off = replace(slurm_node("x1"), states=frozenset({"IDLE", "POWERED_DOWN"}))
+    story.sees(SlurmNodesPolled((off, slurm_node("x2")), (Partition("main", default=True),), NOW + 30))
+    [asked] = story.acts(AllocateNow, NOW + 30)
+    assert asked.spec.excluded_nodes == "x2"
+
+
 def test_a_node_that_slurm_powers_up_for_a_job_may_start_its_kubelet_later() -> None:
     story = Story(ALONE)
     story.queues(TRAIN, 17, at=NOW)
     story.sees(NodeSeen(node("x1", ready=False)))
     prepares(story, POWERS_UP)
-    [said] = story.decides(NOW + 5)
-    assert isinstance(said, SetPodCondition)
-    assert said.message == "Slurm job 17 was granted x1; the bind waits: node x1 is not ready."
+    assert story.decides(NOW + 5) == []
+    [said] = story.acts(SetPodCondition, NOW + 9)
+    assert said.message == "The bind waits: Slurm powers up x1 for job 17 (CONFIGURING)."
     story.polls({17: "RUNNING"}, at=NOW + 300)
-    assert story.decides(NOW + 300) == []
+    [said] = story.acts(SetPodCondition, NOW + 300)
+    assert said.message == "Slurm job 17 was granted x1; the bind waits: node x1 is not ready."
     story.sees(NodeSeen(node("x1", taints=(Taint("node.kubernetes.io/not-ready", "", "NoSchedule"),))))
     assert not story.acts(CancelJob, NOW + 310)
     story.sees(NodeSeen(node("x1")))
