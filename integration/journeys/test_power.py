@@ -55,7 +55,6 @@ def test_a_pod_is_bound_when_its_node_has_booted_and_runs_until_a_reboot_that_wa
         assert not kube.bound(ns)
     finally:
         rig("slurmd-n1", "start")
-    is_now(slurm, "n1", "ALLOCATED")
     eventually("it waits for the kubelet", lambda: "node n1 is not ready" in kube.said(ns, "train"))
     kubelet_starts(kube, "n1")
     [pod] = eventually("its node has booted", lambda: kube.bound(ns))
