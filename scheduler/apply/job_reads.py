@@ -192,8 +192,7 @@ def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeh
         )
         return job
     if job.key not in (None, key):
-        job.spec = job.adopted_as = job.grant = None  # Slurm reused the id: this is another job
-        job.estimates = ()
+        job.forget_former_job()
     reused_ids.detach_others(world, key, job, event.began)
     return job
 

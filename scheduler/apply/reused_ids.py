@@ -82,10 +82,22 @@ def listed_again(world: World, event: ev.JobsPolled) -> list[int]:
 def note_arrivals(world: World, arrived: Collection[int], event: ev.JobsPolled) -> None:
     """Note these ids, which are new in the list, or belonged to ended jobs in the former list."""
     if _shows_low_id(world, arrived):
-        reject(world, Anomaly.ID_AGAIN)
-        reread_all(world, event.ended)
-        world.highest = 0
-    world.highest = max(world.highest, max(arrived, default=0))
+        _ids_begin_again(world, event.ended)
+    if (highest := max(arrived, default=0)) > world.highest:
+        world.highest, world.highest_at = highest, event.ended
+
+
+def note_submitted(world: World, job_id: int, began: float, at: float) -> None:
+    """Note the id of a new job.  began: when its submission was sent; at: when it was answered"""
+    if job_id <= world.highest and world.highest_at <= began:
+        _ids_begin_again(world, at)
+
+
+def _ids_begin_again(world: World, at: float) -> None:
+    """A new job has no higher id than a job before it, so slurmctld lost its state: any id may be another job's now."""
+    reject(world, Anomaly.ID_AGAIN)
+    reread_all(world, at)
+    world.highest = 0
 
 
 def _shows_low_id(world: World, arrived: Collection[int]) -> bool:

@@ -95,10 +95,7 @@ def _submission_unanswered(
 
 
 def _reacquire_refused(world: World, workload: Workload, in_flight: InFlight | None, event: ev.ActionEnded) -> None:
-    """Slurm does not grant the nodes of the lost job again.  Another job may have them, perhaps an unread job of these pods.
-
-    Slurm checks limits before it checks for a twin, and the twin counts for the limits.  So any refusal may hide a twin.
-    """
+    """Slurm does not grant the nodes of the lost job again.  Another job has them, perhaps an unread job of these pods."""
     assert isinstance(event.action, act.AllocateNow)
     if event.refusal_number == UNKNOWN_NODE:
         world.nodes_stale = True
@@ -107,10 +104,17 @@ def _reacquire_refused(world: World, workload: Workload, in_flight: InFlight | N
         return
     _not_reacquired(workload, in_flight, event.refusal.message if event.refusal is not None else "")
     world.back_off(workload, event.at)
-    if reused_ids.read_hinted(world, event.began):
-        workload.job_search = JobSearch(
-            event.began, event.at, event.action.spec.name, event.action.spec.user, twin=True
-        )
+    _search_hidden_twin(world, workload, event.action, event)
+
+
+def _search_hidden_twin(world: World, workload: Workload, action: _Submission, event: ev.ActionEnded) -> None:
+    """If an unread job may be the workload's, search it: Slurm checks limits first, and only then if there is a twin.
+
+    Such a job is one that only a pod of another workload shows.  Or a previous process submitted it for these pods, and could
+    not show it on them any more.
+    """
+    if reused_ids.read_hinted(world, event.began) or (world.unread and world.is_inherited(workload)):
+        workload.job_search = JobSearch(event.began, event.at, action.spec.name, action.spec.user, twin=True)
 
 
 def _not_reacquired(workload: Workload, in_flight: InFlight | None, why: str) -> None:
@@ -145,6 +149,7 @@ def _submitted(
     immediate = isinstance(action, act.AllocateNow)
     if immediate:
         breaker.note_granted()
+    reused_ids.note_submitted(world, job_id, event.began, event.at)
     world.stop_reading(job_id)
     world.foreign.discard(job_id)
     world.foreign_read.pop(job_id, None)
@@ -194,6 +199,8 @@ def _submission_refused(
         return
     if refusal.number in unknown_names.NUMBERS and workload.pods:
         refusal = unknown_names.with_names(refusal, action.spec, world.tenant_of(workload.pod), world.default_partition)
+    if refusal.later and workload.refused is None and world.is_inherited(workload):
+        _search_hidden_twin(world, workload, action, event)
     workload.refused = refusal
     tuning = world.config.tuning
     workload.retry_at = workload.backoff.until if refusal.later else event.at + tuning.refused_retry_s

@@ -46,6 +46,31 @@ class RefusedChange:
     retry_at: float
 
 
+# Fields of a placeholder that are about one job, and not about whatever job Slurm lists under its id.  (A cancel that may
+# still take effect is about the id.)
+_OF_ONE_JOB = (
+    "grant",
+    "spec",
+    "adopted_as",
+    "limit_before",
+    "requeued",
+    "broken",
+    "recorded",
+    "not_recorded",
+    "asked_at",
+    "asked_for",
+    "components",
+    "asked_as",
+    "prepared_at",
+    "estimates",
+    "bind_refused",
+    "bind_trouble",
+    "cancelled_for",
+    "refused_changes",
+    "one_by_one",
+)
+
+
 @dataclass(slots=True)
 class Placeholder:
     """One Slurm job that is the bridge's, or whose id a pod shows.
@@ -128,6 +153,12 @@ class Placeholder:
     cancel_until: float = float("-inf")
     refused_changes: Mapping[tuple[int, str], RefusedChange] = field(default_factory=dict)
     one_by_one: bool = False
+
+    def forget_former_job(self) -> None:
+        """Slurm gave the id to another job: forget what was asked for, granted, refused and recorded under this id before."""
+        fresh = Placeholder(self.id, self.key, self.user, self.states, self.known_since)
+        for name in _OF_ONE_JOB:
+            setattr(self, name, getattr(fresh, name))
 
     def retry_changes(self) -> None:
         """Ask Slurm again at once for the changes that it refused, and for all changes together."""

@@ -201,8 +201,10 @@ class Tables:
         """Slurm jobs by id (scheduler/state/jobs.py)."""
         self.polled: ev.JobsPolled | None = None
         self.states: Mapping[int, States] = {}
+        # When the first poll was answered; while the World is not ready, the last poll, because no job is read before that.
         self.first_polled: float | None = None
-        self.highest = 0  # the largest id of any poll
+        self.highest = 0  # the largest id of any poll; 0: slurmctld began with low ids again
+        self.highest_at = float("-inf")  # when the poll was answered that showed this id first
         self.placeholders: dict[int, Placeholder] = {}
         # placeholders for which the next poll is checked: no poll has shown them yet, or an answer proved them since
         self.expected: set[int] = set()

@@ -466,6 +466,22 @@ def test_an_edit_that_slurm_refuses_for_one_component_is_still_made_in_the_other
     assert (launcher.component_id, workers.component_id, workers.changes) == (17, 18, {"comment"})
 
 
+def test_a_job_that_got_the_id_of_a_job_of_two_components_is_not_compared_with_an_edit_that_slurm_refused_for_these() -> (
+    None
+):
+    story = two_components()
+    story.reads(components(story), at=NOW + 1)
+    story.sees(*[edited({"gang-size": "3", "comment": "second thoughts"}, each) for each in (LAUNCHER, *WORKERS)])
+    for at in (NOW + 2, NOW + 20):
+        [update] = story.acts(UpdateJob, at)
+        story.ended(update, Outcome.REFUSED, at=at, number=2066)
+    story.sees(TRAIN)
+    story.polls({17: "PENDING"}, at=NOW + 22)
+    story.reads(job_of(TRAIN, 17, "PENDING", reason="Priority"), at=NOW + 23)
+    said = [each.message for each in story.acts(SetPodCondition, NOW + 23) if each.uid == TRAIN.uid]
+    assert not any("comment" in each for each in said)
+
+
 def test_a_number_of_nodes_that_is_edited_while_the_gang_waits_is_reported() -> None:
     """Slurm takes the number of nodes only at the submission."""
     story = two_components()

@@ -301,12 +301,12 @@ def test_what_else_is_in_flight_stays_in_flight_when_the_end_of_one_action_canno
     [asked] = [each for each in about(planned, BAD) if isinstance(each, AllocateNow)]
     before = story.world.under_way["submits"]
     breaks(monkeypatch, submission_results, "_forget_lost", anything)
-    story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
+    story.ended(asked, at=NOW + 1, job_id=47, grant=grant(47))
     assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     assert story.world.under_way["submits"] == before - 1
     again = story.decides(NOW + 1)
     assert not [each for each in again if isinstance(each, AllocateNow | ReadClaims | ReadOwner)], "they are in flight"
-    assert [each.job_id for each in again if isinstance(each, ReadJob)] == [17]
+    assert [each.job_id for each in again if isinstance(each, ReadJob)] == [47]
 
 
 def test_limits_that_are_being_read_are_not_read_twice_after_an_answer_that_could_not_be_applied(

@@ -22,6 +22,7 @@ from scheduler.actions import (
     RestoreKeys,
     SetJobCondition,
     SetPodCondition,
+    SubmitJob,
 )
 from scheduler.events import ClaimsRead, NodeDeleted, NodeSeen, OutageBegan, OutageEnded, Side, SlurmNodesPolled
 from scheduler.model.kubernetes import Claim, HostPort, Node, OwnerRef, Pod, PodPhase, PodTerm, Requirement, Taint
@@ -414,6 +415,45 @@ def test_no_pod_ends_while_a_job_that_may_be_its_twin_is_unread(outcome: Outcome
     assert story.acts(FailByDeadline, NOW + 30) == []
     story.reads(job_of(TRAIN, 30), at=NOW + 31, granted=grant(30, "x2", gpu=1))
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+@pytest.mark.parametrize("number", [2050, 2016])
+def test_no_pod_of_a_previous_process_ends_while_a_job_is_unread_that_this_process_may_have_submitted_for_it(
+    number: int,
+) -> None:
+    """It was granted job 30 for the nodes of lost job 17, and could not write its id on the pod before it was killed."""
+    story = Story()
+    old = replace(TRAIN, created=START - 60)
+    story.sees(story.bound(replace(old, annotations=OF_A_BIND), 17, "x2", started=START - 50))
+    unread = {30: "RUNNING"}
+    loses(story, NOW + 7, unread)
+    asked = asked_again(story)
+    story.ended(asked, Outcome.REFUSED, at=NOW + 8, number=number, later=True)
+    assert story.acts(FailByDeadline, NOW + 8) == []
+    story.polls(unread, at=NOW + 30)
+    assert story.acts(FailByDeadline, NOW + 30) == []
+    story.reads(job_of(old, 30), at=NOW + 31, granted=grant(30, "x2", gpu=1))
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+def test_a_waiting_pod_of_a_previous_process_finds_its_own_job_which_another_pod_shows_although_slurm_says_a_limit() -> (
+    None
+):
+    """Its own job counts for the limit, and Slurm checks limits before it looks for a twin."""
+    story = Story()
+    story.sees(replace(pod("stranger", created=0.0), node="x1", annotations={names.JOB_ID: "30"}))
+    old = replace(TRAIN, created=START - 60)
+    story.sees(old)
+    story.polls({30: "RUNNING"}, at=NOW)
+    asked = next(each for each in story.decides(NOW + 9) if isinstance(each, AllocateNow | SubmitJob))
+    if isinstance(asked, AllocateNow):
+        story.ended(asked, Outcome.REFUSED, at=NOW + 9, number=2013)
+        [asked] = story.acts(SubmitJob, NOW + 9)
+    story.ended(asked, Outcome.REFUSED, at=NOW + 9, number=2050, later=True)
+    [read] = story.acts(ReadJob, NOW + 9)
+    assert read.job_id == 30
+    story.reads(job_of(old, 30), at=NOW + 10, granted=grant(30, gpu=1))
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.GRANTED
 
 
 def test_a_pod_ends_when_the_job_that_might_have_been_its_twin_is_anothers() -> None:

@@ -35,6 +35,7 @@ from scheduler.apply.reused_ids import (
     workloads_that_lost,
 )
 from scheduler.events import ActionEnded, JobsPolled, Unread
+from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import PodPhase
 from scheduler.model.slurm import Job
 from scheduler.state import quarantine
@@ -64,6 +65,24 @@ def test_the_highest_id_of_all_that_is_given_out_again_makes_all_jobs_be_read_ag
     story.polls({100: "RUNNING"}, at=NOW + 2)
     story.polls({100: "RUNNING", 500: "RUNNING"}, at=NOW + 3)
     assert set(reads(story, NOW + 3)) == {100, 500}
+
+
+@pytest.mark.parametrize(("listed_at", "is_again"), [(NOW + 3, True), (NOW + 5.5, False)])
+def test_a_new_job_with_a_lower_id_than_was_listed_before_it_was_submitted_makes_all_jobs_be_read_again(
+    listed_at: float, is_again: bool
+) -> None:
+    """slurmctld lost its state and uses ids again.  A list of the time of the call may show ids of later jobs."""
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17))
+    story.polls({17: "RUNNING", 30: "RUNNING"}, at=listed_at)
+    story.reads(Job(30, "interactive", "carol", frozenset({"RUNNING"})), at=listed_at)
+    story.sees(OTHER)
+    [asked] = story.acts(AllocateNow, NOW + 5.6)
+    story.ended(asked, began=NOW + 5, at=NOW + 6, job_id=18, grant=grant(18))
+    assert story.world.rejected[Anomaly.ID_AGAIN] == is_again
+    assert (30 in reads(story, NOW + 7)) is is_again
 
 
 @pytest.mark.parametrize(
