@@ -36,8 +36,7 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
 def _apply_poll(world: World, event: ev.JobsPolled) -> None:
     before, world.states, former = world.states, event.states, world.polled
     if world.first_polled is None or not world.ready:  # no job is read before a pass can decide
-        world.first_polled = event.ended
-        world.scan_until = event.ended + world.config.tuning.scan_s
+        reused_ids.begin_scan(world, event.ended)
     world.polled = event
     arrived, ended = list[int](), list[int]()
     same = event.states is before  # most polls: the client returns the same mapping if nothing changed

@@ -32,6 +32,8 @@ def _outage_ended(world: World, event: ev.OutageEnded) -> None:
         world.dirty[key] = None
     if event.side is not Side.SLURM:
         return
+    if world.first_polled is not None:  # meanwhile no job could be read
+        reused_ids.begin_scan(world, event.at)
     if event.at - ended.since >= world.config.tuning.outage_s:
         reused_ids.reread_all(world, event.at)
     else:  # a short outage: a job is read again only before the bridge acts on it

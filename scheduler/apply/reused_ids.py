@@ -122,6 +122,12 @@ def reread_all(world: World, at: float) -> None:
         world.touch(job)  # its workloads may read it now, even if they read it recently
 
 
+def begin_scan(world: World, at: float) -> None:
+    """Note that unread jobs can be read from now on: for some time the pods of a previous process wait for these reads."""
+    world.first_polled = at
+    world.scan_until = max(world.scan_until, at + world.config.tuning.scan_s)
+
+
 def schedule_all_reads(world: World, at: float) -> None:
     """Schedule a read of each live job, even if it was read before."""
     tuning = world.config.tuning

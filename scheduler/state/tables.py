@@ -201,7 +201,8 @@ class Tables:
         """Slurm jobs by id (scheduler/state/jobs.py)."""
         self.polled: ev.JobsPolled | None = None
         self.states: Mapping[int, States] = {}
-        # When the first poll was answered; while the World is not ready, the last poll, because no job is read before that.
+        # Since when jobs can be read: when the first poll was answered; later if the World was not ready then, or if Slurm
+        # did not answer after that.
         self.first_polled: float | None = None
         self.highest = 0  # the largest id of any poll; 0: slurmctld began with low ids again
         self.highest_at = float("-inf")  # when the poll was answered that showed this id first

@@ -230,6 +230,25 @@ def test_pods_that_are_older_than_this_process_wait_until_the_unknown_jobs_were_
     assert [bind.job_id for bind in story.acts(BindPod, QUIET_END)] == [15]
 
 
+def test_the_time_in_which_they_wait_for_unknown_jobs_does_not_pass_in_an_outage_of_slurm() -> None:
+    story = Story()
+    story.polls({15: "RUNNING"}, at=START + 0.1)
+    story.sees(TRAIN, OutageBegan(Side.SLURM, START + 0.2, "slurmrestd does not answer."))
+    assert story.decides(START + 2) == []
+    story.sees(OutageEnded(Side.SLURM, START + 60))
+    story.polls({15: "RUNNING"}, at=START + 60)
+    assert [type(each) for each in story.decides(START + 60)] == [ReadJob]
+
+
+def test_the_time_in_which_they_wait_for_unknown_jobs_does_not_pass_before_all_lists_are_here() -> None:
+    story = Story()
+    del story.world.listed[Scope.OTHERS]
+    story.polls({15: "RUNNING"}, at=START + 0.1)
+    story.polls({15: "RUNNING"}, at=START + 60)
+    story.sees(PodsListed(Scope.OTHERS, (), START + 60), TRAIN)
+    assert [type(each) for each in story.decides(START + 60)] == [ReadJob]
+
+
 def _why(story: Story, at: float) -> str:
     return explain(story.world, key_of(TRAIN), at).sentence
 
