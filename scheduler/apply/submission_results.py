@@ -108,7 +108,7 @@ def _reacquire_refused(world: World, workload: Workload, in_flight: InFlight | N
 
 
 def _search_hidden_twin(world: World, workload: Workload, action: _Submission, event: ev.ActionEnded) -> None:
-    """If an unread job may be the workload's, search it: Slurm checks limits first, and only then if there is a twin.
+    """If an unread job may be the workload's, search it: Slurm looks for a twin last, after all that it may refuse before.
 
     Such a job is one that only a pod of another workload shows.  Or a previous process submitted it for these pods, and could
     not show it on them any more.
@@ -199,7 +199,7 @@ def _submission_refused(
         return
     if refusal.number in unknown_names.NUMBERS and workload.pods:
         refusal = unknown_names.with_names(refusal, action.spec, world.tenant_of(workload.pod), world.default_partition)
-    if refusal.later and workload.refused is None and world.is_inherited(workload):
+    if workload.refused is None and world.is_inherited(workload):
         _search_hidden_twin(world, workload, action, event)
     workload.refused = refusal
     tuning = world.config.tuning
