@@ -436,10 +436,11 @@ def test_no_pod_of_a_previous_process_ends_while_a_job_is_unread_that_this_proce
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
-def test_a_waiting_pod_of_a_previous_process_finds_its_own_job_which_another_pod_shows_although_slurm_says_a_limit() -> (
-    None
-):
-    """Its own job counts for the limit, and Slurm checks limits before it looks for a twin."""
+@pytest.mark.parametrize(("number", "later"), [(2050, True), (2045, False)])
+def test_a_waiting_pod_finds_its_own_job_that_another_pod_shows_although_slurm_refuses_to_make_another(
+    number: int, later: bool
+) -> None:
+    """A previous process submitted it.  Slurm checks limits, for which it counts, and names before it looks for a twin."""
     story = Story()
     story.sees(replace(pod("stranger", created=0.0), node="x1", annotations={names.JOB_ID: "30"}))
     old = replace(TRAIN, created=START - 60)
@@ -449,7 +450,7 @@ def test_a_waiting_pod_of_a_previous_process_finds_its_own_job_which_another_pod
     if isinstance(asked, AllocateNow):
         story.ended(asked, Outcome.REFUSED, at=NOW + 9, number=2013)
         [asked] = story.acts(SubmitJob, NOW + 9)
-    story.ended(asked, Outcome.REFUSED, at=NOW + 9, number=2050, later=True)
+    story.ended(asked, Outcome.REFUSED, at=NOW + 9, number=number, later=later)
     [read] = story.acts(ReadJob, NOW + 9)
     assert read.job_id == 30
     story.reads(job_of(old, 30), at=NOW + 10, granted=grant(30, gpu=1))
