@@ -137,7 +137,10 @@ class Observed:
         return str((found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)) if found else node
 
     def home(self, name: str) -> str:
-        """The namespace of the pod of the job with that name; if the pod was never observed, the namespace in the name."""
+        """The namespace of the pod of that job; if the pod was never observed, the namespace in the first name of the job.
+
+        Later the user may give the job another name, although the pod is gone by then.
+        """
         named = names.parse_job_name(name)
         assert named is not None
         if named[1] not in self._homes:
@@ -145,7 +148,7 @@ class Observed:
                 self._homes.clear()
             for pod in self.kube.pods():
                 self._homes.update(dict.fromkeys(keys_of(pod), pod["metadata"]["namespace"]))
-        return self._homes.get(named[1], name.partition("/")[0])
+        return self._homes.setdefault(named[1], name.partition("/")[0])
 
     def members(self, pod: Object) -> list[Object]:
         """The other pods of its gang that have not ended."""

@@ -226,6 +226,17 @@ def test_the_part_of_a_name_that_users_choose_does_not_make_another_workload() -
     assert [broken[:2] for broken in looks(kept, seen)] == ["V1"]
 
 
+def test_a_job_whose_pod_is_gone_may_get_another_name() -> None:
+    """The pod was never observed, so only the first name of the job shows its namespace."""
+    seen = Seen()
+    kept = invariants(seen)
+    job = seen.has_job(17, "train", on="x1")
+    looks(kept, seen)
+    job.name = "n12" + job.name[job.name.index("~") :]
+    looks(kept, seen)
+    assert not [broken for broken in looks(kept, seen) if broken.startswith("V8")]
+
+
 def requests_job(kept: Invariants, name: str, user: str) -> None:
     body = json.dumps({"job": {"name": name, "account": ""}}).encode()
     kept.sent_to_slurm("POST", "/slurm/v0.0.45/job/allocate", {"X-SLURM-USER-NAME": user}, body)
