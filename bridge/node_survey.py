@@ -25,7 +25,7 @@ from scheduler import names
 from scheduler.model.kubernetes import Node
 from scheduler.model.slurm import SlurmNode, States
 from scheduler.place.feasible import slurm_name
-from scheduler.place.fit import BLOCKING
+from scheduler.place.fit import BLOCKING, OFF_FOR_GOOD
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
 
@@ -259,7 +259,7 @@ def _closed(world: World, node: Node | None, there: SlurmNode | None) -> str:
     if there.name in world.contested:
         return "several nodes of Kubernetes claim it in Slurm"
     if there.is_off_for_good:
-        return "powered down by Slurm for good"
+        return OFF_FOR_GOOD
     if not node.ready and not there.changes_power:  # Slurm powers it up for a job
         return "not ready in Kubernetes"
     if node.unschedulable:

@@ -7,8 +7,8 @@ server exceeds.  A level takes 48 bytes of stack (measured), so all levels take 
 small: 1.2 MB of 9,000 levels are skipped in 2 ms.  To cut such fields out in Python would take 70 to 240 ms, as often as a
 tenant wants.
 
-Python >= 3.12 has another limit for that, which no program can change: 1,500 levels in 3.12.1, 10,000 in 3.13.  A deeper
-object counts as one that cannot be decoded.
+Python >= 3.12 limits this recursion to a number of levels that no program can change: 1,500 in 3.12.1, 10,000 in 3.13.  An
+object that is nested deeper cannot be decoded there.
 
 The first bytes of an object identify it, because the API server writes the name first.  They are used if the object cannot be
 decoded.

@@ -177,9 +177,9 @@ def _is_out_of_time(evidence: Evidence, harm: Harm, job: Job, tuning: Tuning) ->
 
 
 def _inexact_s(job: Job, at: float) -> float:
-    """The most seconds by which the job ends before its time limit: whoever changes the end of a running job may do so.
+    """The most seconds by which the job may end before its time limit at that time.
 
-    slurmctld changes the time limit by whole minutes then, and the end by seconds.
+    If somebody changes the end of a running job, slurmctld sets the end to the second, and the time limit to whole minutes.
     """
     return END_TIME_S * sum(since <= at and job.life.change_at(since).state in HOLDS for since, _ in job.life.limits)
 

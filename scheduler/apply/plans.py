@@ -259,12 +259,12 @@ def _pod_condition_planned(world: World, action: act.SetPodCondition, at: float)
     event_at = at if action.event else (before.event_at if before else float("-inf"))
     is_first = action.event == names.SUBMITTED
     status = LastStatus(action.condition, action.message, action.essence, action.starts, at, event_at, is_first)
-    workload.last_status.setdefault(action.uid, {})[subject_of(action)] = status
+    workload.note_status(subject_of(action), action.uid, status)
 
 
 def _job_condition_planned(world: World, action: act.SetJobCondition, at: float) -> None:
     status = LastStatus(action.condition, action.message, action.essence, None, at, at)
-    world.workloads[action.key].last_status.setdefault(action.uid, {})[subject_of(action)] = status
+    world.workloads[action.key].note_status(subject_of(action), action.uid, status)
 
 
 def _restore_planned(world: World, action: act.RestoreKeys, at: float) -> None:

@@ -95,7 +95,7 @@ def _submission_unanswered(
 
 
 def _reacquire_refused(world: World, workload: Workload, in_flight: InFlight | None, event: ev.ActionEnded) -> None:
-    """Slurm does not grant the nodes of the lost job again.  Another job has them, perhaps an unread job of these pods."""
+    """Slurm does not grant the nodes of the lost job again.  An unread job of these pods may have them."""
     assert isinstance(event.action, act.AllocateNow)
     if event.refusal_number == UNKNOWN_NODE:
         world.nodes_stale = True
@@ -110,8 +110,8 @@ def _reacquire_refused(world: World, workload: Workload, in_flight: InFlight | N
 def _search_hidden_twin(world: World, workload: Workload, action: _Submission, event: ev.ActionEnded) -> None:
     """If an unread job may be the workload's, search it: Slurm looks for a twin last, after all that it may refuse before.
 
-    Such a job is one that only a pod of another workload shows.  Or a previous process submitted it for these pods, and could
-    not show it on them any more.
+    No read has shown yet whose job that is: a pod of another workload shows its id, or a previous process submitted the job
+    for these pods and ended before it wrote the id on them.
     """
     if reused_ids.read_hinted(world, event.began) or (world.unread and world.is_inherited(workload)):
         workload.job_search = JobSearch(event.began, event.at, action.spec.name, action.spec.user, twin=True)

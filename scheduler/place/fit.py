@@ -23,9 +23,11 @@ from scheduler.place.affinity import violates_anti_affinity
 from scheduler.place.host_ports import in_the_way
 from scheduler.translate.job_spec import summed
 
+# Kubernetes taints a node whose kubelet is silent or has just started.
 STARTING = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 CLOSED = "not satisfying pod (anti-)affinity"
+OFF_FOR_GOOD = "powered down by Slurm for good"
 EXTRA_WAIT_S = 60.0  # a bind waits for a terminating pod for its grace and this time (F6)
 
 Matcher = Callable[[Node], bool]
@@ -102,9 +104,11 @@ def why_unusable(wanted: NodeRequirements, node: Node, known: SlurmNode | None, 
         return "not known to Slurm"
     if wanted.partition and wanted.partition not in known.partitions:
         return f"not in partition {wanted.partition}"
-    sleeps = not known.states.isdisjoint(POWER)
-    if sleeps and "EXTERNAL" in known.states:  # no slurmd reports that it is up again
-        return "powered down by Slurm for good"
+    sleeps = not known.states.isdisjoint(
+        POWER
+    )  # as SlurmNode.changes_power; a call costs more, for each node of each pod
+    if sleeps and "EXTERNAL" in known.states:  # as SlurmNode.is_off_for_good
+        return OFF_FOR_GOOD
     if not node.ready and not sleeps:
         return "not ready"
     if node.unschedulable:

@@ -331,6 +331,10 @@ class Workload:
         about = self.last_status.get(uid)
         return about.get(subject) if about is not None else None
 
+    def note_status(self, subject: str, uid: str, status: LastStatus) -> None:
+        """Note that this process shows that status on the pod now."""
+        self.last_status.setdefault(uid, {})[subject] = status
+
     def shown_condition(self, pod: Pod) -> Condition | None:
         """The PodScheduled condition of the pod, if it is False; otherwise None."""
         return pod.scheduled if pod.scheduled is not None and not pod.scheduled.status else None

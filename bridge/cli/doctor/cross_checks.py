@@ -14,7 +14,7 @@ from scheduler.model.kubernetes import Namespace, Node
 from scheduler.model.refusal import Refusal
 from scheduler.model.text import decimal
 from scheduler.place.feasible import slurm_name
-from scheduler.place.fit import untolerated
+from scheduler.place.fit import OFF_FOR_GOOD, untolerated
 from scheduler.policy.rules import ANY, Policy
 from scheduler.policy.templates import is_template
 
@@ -46,22 +46,17 @@ def _nodes(seen: Observations) -> Iterator[Result]:
     summary += f"; only in Kubernetes: {some(ours)}" if ours else ""
     summary += f"; only in Slurm: {some(theirs)}" if theirs else ""
     yield ok(summary)
-    usable = [node for node, known in both.values() if _in_service(node, known)]
-    if not usable:
+    out = [f"{node.name} ({why})" for node, known in both.values() if (why := _why_out(node, known))]
+    if len(out) == len(both):
         yield error("No node is in service in both clusters.", "kubectl get nodes; sinfo -R")
-    elif len(usable) < len(both):
-        out = [f"{node.name} ({_why_out(node, known)})" for node, known in both.values() if node not in usable]
+    elif out:
         yield warning(f"{count(len(out), 'node')} of these out of service: {some(out)}.", "kubectl get nodes; sinfo -R")
-
-
-def _in_service(node: Node, known: NodeDetails) -> bool:
-    return not _why_out(node, known)
 
 
 def _why_out(node: Node, known: NodeDetails) -> str:
     """Why pods cannot use the node now; "": they can."""
     if known.node.is_off_for_good:
-        return "powered down by Slurm for good"
+        return OFF_FOR_GOOD
     if not node.ready and not known.node.changes_power:  # Slurm powers it up for a job
         return "not ready in Kubernetes"
     if node.unschedulable:
