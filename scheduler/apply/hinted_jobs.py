@@ -46,6 +46,17 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
         _attach(workload, job)
 
 
+def take_hint_of_surplus(world: World, alone: Workload, pod: Pod) -> None:
+    """The waiting pod left its gang: take the job id that it shows, unless that job is known to be of another workload.
+
+    A process before this one, which knew the size of the gang, may have submitted a job for the pod by itself.
+    """
+    job_id = _new_hint(alone, pod)
+    known = None if job_id is None else world.placeholders.get(job_id)
+    if known is None or not known.proven:
+        take_hint(world, alone, pod)
+
+
 def _shows_other_trace(world: World, workload: Workload, pod: Pod) -> bool:
     """True if the pod was bound as a part of another workload, and its label was edited since (relabelled.py).
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from scheduler import names
 from scheduler.apply.free_places import may_take_place
 from scheduler.apply.gang_size import size_of
+from scheduler.apply.hinted_jobs import take_hint_of_surplus
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.state.phase import Phase
@@ -110,7 +111,9 @@ def _move_out(world: World, workload: Workload, room: int) -> None:
     idle = [pod for pod in waiting if pod.uid not in being_bound]
     left = max(0, room - len(being_bound))  # the place of a pod that is being bound is taken, whatever its rank
     for pod in idle[left:]:
-        move(world, workload, leave_group(world, workload, pod), pod)
+        alone = leave_group(world, workload, pod)
+        move(world, workload, alone, pod)
+        take_hint_of_surplus(world, alone, pod)
     workload.last_rank = rank_of(idle[left - 1]) if left else ()
 
 

@@ -178,7 +178,7 @@ class KubeCluster:
         kind = next(kind for (_, plural), kind in KINDS.items() if plural == resource)
         meta = dict(thing.get("metadata") or {})
         if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"] + self.suffix()
+            meta["name"] = self._generate_name(resource, meta)
         name, namespace = str(meta.get("name") or ""), str(meta.get("namespace") or "")
         if kind.namespaced:
             self._must_take(namespace)
@@ -206,6 +206,13 @@ class KubeCluster:
         if resource != "pods":
             return self.store.delete(resource, thing)
         return self._remove_pod(now, thing, grace_s)
+
+    def _generate_name(self, resource: str, meta: Mapping[str, Any]) -> str:
+        """A free name with the prefix `generateName`: the server generates another if one is taken (KEP-4420)."""
+        while True:
+            name = f"{meta['generateName']}{self.suffix()}"
+            if not self.store.get(resource, str(meta.get("namespace") or ""), name):
+                return name
 
     def suffix(self) -> str:
         """Five characters, as generated names have."""

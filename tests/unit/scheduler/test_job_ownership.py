@@ -122,6 +122,21 @@ def test_a_waiting_pod_whose_namespace_has_no_user_any_more_keeps_the_job_that_i
     assert is_its(story, story.world.workloads[key_of(OLD)], job("alice", "PENDING"))
 
 
+def test_a_surplus_pod_whose_namespace_has_no_user_any_more_keeps_the_job_that_its_condition_shows() -> None:
+    """After a restart the pod is in the gang at first, and the gang has the job that the other members show."""
+    gang: dict[str, Any] = {"labels": {"slurm-bridge/gang": "g"}, "says": {"gang-size": "2"}, "created": START - 600}
+    first, second, surplus = (
+        pod(name, scheduled=Condition(False, names.PENDING, f"Waiting in Slurm partition main. Job {job_id}."), **gang)
+        for name, job_id in (("w-0", 16), ("w-1", 16), ("w-2", 17))
+    )
+    story = Story(replace(CONFIG, policy=Policy((Rule(("other",), ALICE),))))
+    story.polls({16: "PENDING", 17: "PENDING"}, at=START + 1)
+    story.sees(surplus, second, first)
+    alone = story.world.workloads[key_of(surplus)]
+    assert is_its(story, alone, replace(job_of(surplus, 17, "PENDING"), submitted=START - 590))
+    assert not is_its(story, alone, replace(job_of(surplus, 16, "PENDING"), submitted=START - 590))
+
+
 def test_a_gang_does_not_get_the_job_that_a_client_wrote_on_a_member_because_another_member_waits() -> None:
     """The namespace has no user any more, and the condition of the member that waits shows no job."""
     gang: dict[str, Any] = {"labels": {"slurm-bridge/gang": "g"}, "created": START - 600}
