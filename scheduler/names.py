@@ -165,7 +165,8 @@ NODE_MARK = "slurm-bridge-"  # prefix of the feature that names the cluster that
 
 MAX_READABLE = 200
 _OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
-_SHOWN_JOB = re.compile(r"(?<!Slurm has a )\b[Jj]ob (\d{1,10})\b")  # Anomaly.NOT_ITS_USER names a job of another user
+# Some sentences name a job that may be of others: Anomaly.NOT_ITS_USER, a hint of bound.py, and one of orphaned.py.
+_SHOWN_JOB = re.compile(r"(?<!Slurm has a )(?<!but their )(?<!Slurm knows no )\b[Jj]ob (\d{1,10})\b")
 
 
 @lru_cache(64)  # few values; a pod may name any scheduler, and the codec limits the length of that name

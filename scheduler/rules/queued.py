@@ -28,6 +28,7 @@ from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder, RefusedChan
 from scheduler.state.workload import Workload
 from scheduler.translate import job_update
 
+_NAME = frozenset({"name", "comment"})  # the comment says whose job it is if the name does not: they change together
 BEGIN_SLACK_S = 1.0  # slurmctld checks begin times once a second, by its own clock
 
 
@@ -115,7 +116,9 @@ def _update(
     changes = job_update.changes(asked, spec)
     fixed = [job_update.unchangeable(*pair) for pair in zip((spec, *spec.parts), changes, strict=True)]
     fixed_all = frozenset().union(*fixed)
-    possible = [changed - unchanging for changed, unchanging in zip(changes, fixed, strict=True)]
+    renames_later = _may_wait_for_twin(job) and any("name" in changed for changed in changes)
+    postponed = _NAME if renames_later else frozenset[str]()
+    possible = [changed - unchanging - postponed for changed, unchanging in zip(changes, fixed, strict=True)]
     refused = _refused(job, spec, possible)
     later = {field: change.retry_at for field, change in refused.items() if this_pass.now < change.retry_at}
     possible = [
@@ -129,12 +132,22 @@ def _update(
         update += _change(workload, job, wanted, component, fields, this_pass)
     notes = list(dict.fromkeys(_not_applied(field, change) for (_, field), change in refused.items()))
     notes += job_update.in_words(fixed_all - job_update.GOVERNED if "user" in fixed_all else fixed_all)
+    if renames_later:
+        notes.append("The job gets its new name when it no longer waits for another job.")
     if "user" in fixed_all:
         notes.append(
             f"The policy now gives the pod Slurm user {spec.user}, but job {job.id} still waits as user {job.user}; recreate "
             f"the pod to submit a job as {spec.user}."
         )
     return update, " ".join(notes)
+
+
+def _may_wait_for_twin(job: Placeholder) -> bool:
+    """True if the job may wait for a twin, which a former process submitted under the same name.
+
+    Each job waits for the others of its name (singleton).  Under a new name it would run beside its twin (V1).
+    """
+    return job.job is None or job.job.reason in (*NOT_CONSIDERED, "Dependency")
 
 
 def _refused(job: Placeholder, spec: JobSpec, changes: list[frozenset[str]]) -> dict[tuple[int, str], RefusedChange]:

@@ -64,10 +64,34 @@ def test_what_slurm_lets_a_user_change_is_changed_in_place(says: dict[str, str],
 
 def test_a_job_that_its_user_names_says_in_its_comment_whose_it_is() -> None:
     story = queued()
+    story.reads(replace(job_of(TRAIN, 17, "PENDING"), reason="Priority"), at=NOW + 1)
     story.sees(edited({"job-name": "bert"}))
     [update] = story.acts(UpdateJob, NOW + 2)
     assert update.changes == {"name", "comment"}
     assert (update.spec.name, update.spec.comment) == (f"bert~{CLUSTER}.{key_of(TRAIN)}", "hpc/train")
+
+
+@pytest.mark.parametrize("reason", ["Dependency", "None", ""])
+def test_a_job_keeps_its_name_as_long_as_it_may_wait_for_another_job_of_that_name(reason: str) -> None:
+    """A process before this one may have submitted that job.  Under another name, both would run (V1)."""
+    story = queued()
+    waits = job_of(TRAIN, 17, "PENDING")
+    story.reads(replace(waits, reason=reason), at=NOW + 1)
+    story.sees(edited({"job-name": "bert", "nice": "50"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert update.changes == {"nice"}
+    story.ended(update, at=NOW + 2)
+    story.reads(replace(waits, reason="Priority"), at=NOW + 4)
+    [update] = story.acts(UpdateJob, NOW + 5)
+    assert update.changes == {"name", "comment"}
+
+
+def test_the_pod_shows_that_its_job_gets_its_new_name_later() -> None:
+    story = queued()
+    story.reads(replace(job_of(TRAIN, 17, "PENDING"), reason="Dependency"), at=NOW + 1)
+    story.sees(edited({"job-name": "bert"}))
+    [shown] = story.acts(SetPodCondition, NOW + 2)
+    assert shown.message.endswith(" The job gets its new name when it no longer waits for another job.")
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ def test_workloads_have_keys_of_their_own() -> None:
         ("Waiting in Slurm partition gpu (Priority). Job 4711, as of 13:40 UTC.", 4711),
         ("Slurm job 17 was granted x1; the bind waits: node x1 …", 17),
         (MESSAGES[Anomaly.NOT_ITS_USER].format(job=3), None),  # after a restart such a job would count as the pod's
+        ("The other pods of hpc/ring run, but their job 3 may have been renamed by its user, so …", None),
+        ("Slurm knows no job 3 of this pod. The pod is left alone, …", None),
         ("0/3 nodes can run this pod", None),
         ("Job 99999999999", None),
         ("jobs 17", None),

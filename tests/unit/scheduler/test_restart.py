@@ -302,6 +302,21 @@ def test_a_pod_is_not_bound_for_a_job_whose_cancel_was_not_answered() -> None:
     assert [bind.job_id for bind in story.acts(BindPod, START + 55)] == [17]
 
 
+def test_no_pod_is_bound_for_a_new_job_that_the_lost_cancel_of_a_former_job_may_end() -> None:
+    """Slurm lost its jobs, and gives the id to the new job; a cancel names a job by its id and its name."""
+    story = room_is_back_after_a_cancel(Outcome.UNKNOWN)
+    story.polls({}, at=START + 43)
+    [read] = story.acts(ReadJob, START + 43)
+    story.reads(None, job_id=17, at=START + 43)
+    story.ended(read, at=START + 43)
+    story.polls({}, at=START + 45)
+    [ask] = story.acts(AllocateNow, START + 45)
+    story.ended(ask, at=START + 45, job_id=17, grant=grant(17, "x2"))
+    assert story.acts(BindPod, START + 46) == []
+    story.polls({17: "RUNNING"}, at=START + 54.6)
+    assert [bind.job_id for bind in story.acts(BindPod, START + 55)] == [17]
+
+
 def test_the_search_over_and_nothing_found_they_go_on_at_once() -> None:
     story = Story()
     story.polls({16: "PENDING"}, at=START + 0.1)
