@@ -144,7 +144,7 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     world.component_of.pop(event.job_id, None)
     workload = world.workloads.get(key) or _workload_of_unknown_job(world, key, read)
     relabelled.gather(world, workload, read)
-    job = _take_record(world, key, event, read.user)
+    job = _take_record(world, key, event, read)
     for part in read.parts:
         _note_component(world, part.id, job.id)
         former = world.placeholders.get(part.id)
@@ -183,18 +183,25 @@ def _workload_of_unknown_job(world: World, key: str, read: Job) -> Workload:
     return workload
 
 
-def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeholder:
-    """The record of the job that was read.  If a job of another workload had the id before, its record is reused."""
+def _take_record(world: World, key: str, event: ev.JobRead, read: Job) -> Placeholder:
+    """The record of the job that was read.  If another job had the id before, its record is reused."""
     job = world.placeholders.get(event.job_id)
     if job is None:
         job = world.placeholders[event.job_id] = Placeholder(
-            event.job_id, key, user, frozenset(), known_since=float("-inf")
+            event.job_id, key, read.user, frozenset(), known_since=float("-inf")
         )
         return job
-    if job.key not in (None, key):
+    if job.key is not None and (job.key != key or _is_another_job(job, read)):
         job.forget_former_job()
     reused_ids.detach_others(world, key, job, event.began)
     return job
+
+
+def _is_another_job(known: Placeholder, read: Job) -> bool:
+    """True if user or time of submission show that the known job of the id and the job that was read are two jobs."""
+    if known.job is None:
+        return known.user != read.user
+    return (known.job.user, known.job.submitted) != (read.user, read.submitted)
 
 
 def _prove(world: World, workload: Workload, job: Placeholder, read: Job, began: float) -> None:

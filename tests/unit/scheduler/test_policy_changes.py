@@ -358,6 +358,18 @@ def test_a_job_that_waits_as_the_former_user_follows_nothing_of_the_new_users_ru
     assert [each for each in told if each.endswith(note)]
 
 
+def test_a_job_of_another_user_under_the_id_of_a_former_job_gets_nothing_of_the_former_users_rule() -> None:
+    """Slurm lost its jobs, and the answer to the submission of the second job was lost, too (V8)."""
+    story = story_of(Rule(("hpc",), Tenant("alice", accounts=Choice("teama"))))
+    story.queues(TRAIN, 17, at=NOW)
+    of_bob = Policy((Rule(("hpc",), Tenant("bob", accounts=Choice("teamb"))),))
+    story.sees(PolicyChanged(of_bob, NOW + 1))
+    bobs = job_of(TRAIN, 17, "PENDING", user="bob", submitted=NOW + 5)
+    assert lives_on(story, {17: "PENDING"}, bobs, at=NOW + 6, seconds=5) == []
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice", accounts=Choice("teamc"))),)), NOW + 20))
+    assert lives_on(story, {17: "PENDING"}, bobs, at=NOW + 21) == []
+
+
 @pytest.mark.parametrize(("partition", "excluded"), [("main", ["x2"]), ("gpu", [])])
 def test_a_job_that_waits_as_the_former_user_follows_the_nodes_of_its_partition_alone(
     partition: str, excluded: list[str]
