@@ -76,7 +76,7 @@ def _measure_all(scenarios: list[Scenario], asked: argparse.Namespace) -> int:
 
 
 def _keep(run: report.Run, file: Path, page: Path | None) -> None:
-    """At once: a run of all of them takes an hour, and may be interrupted."""
+    """At once: a run of all scenarios takes most of an hour, and may be interrupted."""
     runs = report.known(file) | {run.figures[0].scenario: run}
     order = [scenario.name for scenario in chosen([])]
     runs = dict(sorted(runs.items(), key=lambda each: order.index(each[0]) if each[0] in order else len(order)))

@@ -19,7 +19,7 @@ import msgspec
 
 from integration.bench.catalogue import scenarios
 from integration.bench.figures import Figure, table
-from integration.bench.limits import burst_limit
+from integration.bench.limits import burst_limit, ends_limit
 from integration.bench.scenarios import REPEATS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,11 +101,11 @@ part of the run.
 ## What limits the figures
 
 * **The machine.** A slow machine gave 2.77 ms of CPU time a pod and 0.82 of its floor in a burst of 4,000, another one 1.62 ms and
-  0.80, and the present one 1.84 ms and 0.72 a day before.
+  0.80, and the machine of the tables 1.84 ms and 0.72 on another day.
 * **A burst.** The bridge's time is divided among many parts, and no function itself takes more than 2 %. Of the time of
   `alone-4000` decisions take 23 %, events 15 %, HTTP to Kubernetes 17 %, HTTP to slurmrestd 15 %, decoding of the watch 10 %,
   metrics and log 9 %. A pod is visited 5 times.
-{limit}
+{burst_limit}
 * **The same work takes longer on the rig.** Beside simulated clusters a pod takes 1.16 ms of the bridge's CPU time, on the
   rig 1.6 to 1.8 ms on a quiet machine. Counted with cProfile, the work is nearly the same, and so are the shares, sampled with
   perf: 78 % in the interpreter, 10 % in the kernel; TLS takes 2 % on the rig. There the bridge shares two cores and their
@@ -116,11 +116,7 @@ part of the run.
   stays, because others maintain it.
 * **A restart with 10,000 bound pods** takes 0.8 s of CPU time for them: 22 µs to decode a pod, 37 µs to take it in, 7 µs
   for its job in the first poll, 14 µs to visit it. Before that, loading the modules takes 0.50 s of CPU time and 54.3 MiB.
-* **200 jobs end a second: the machine.** An end takes 11.1 ms of all processors with the floor and 12.2 ms with the bridge,
-  so 200 ends a second take 2.2 and 2.4 of the two cores, and the ends queue up. Of these, kube-apiserver and etcd take 7.4 and
-  7.0 ms, slurmctld and slurmrestd 2.8 ms, the floor 0.4 and the bridge 2.0 ms. The waits are what is left of the queue after
-  the ends, so a tenth more work makes them half as long again. A restarted bridge knows jobs by their ids alone, and reads
-  each of them before it ends the pod.
+{ends_limit}
 * **50,000 running and 5,000 waiting pods** (`alone-large`): the bridge has 422 MiB, 7 kB for a running pod and 6 kB for a
   waiting one. 99 % of its passes take at most 50 ms, beside 5,000 pods of which each shows in turn why it waits. One more
   pod is bound after 1.08 times the time that it takes beside 100 pods.
@@ -209,7 +205,8 @@ def page(runs: Mapping[str, Run]) -> str:
         asked=table(asked, at),
         others=table(others, at),
         when=_when(runs),
-        limit=burst_limit(figures),
+        burst_limit=burst_limit(figures),
+        ends_limit=ends_limit(figures),
         fewer=_fewer(),
         met=_met(asked),
         machines=_machines(runs),

@@ -66,7 +66,7 @@ def _costs(of: Measured) -> str:
         (f"the same, in {', '.join(SERVERS)}", f"{_list(ends)} ms of CPU time", "`ends`"),
         (
             "a job in a poll of `jobs/state`",
-            f"{of('bound', 'idle: a poll, for each job'):.0f} bytes; 12 to 18 µs in slurmrestd, 1 µs in slurmctld, 0.2 µs in "
+            f"{of('bound', 'idle: a poll, for each job'):.0f} bytes; 10 to 18 µs in slurmrestd, 1 µs in slurmctld, 0.2 µs in "
             "the bridge if nothing changed",
             "`bound`, `ends`",
         ),

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from integration.bench.figures import Figure, at_least_times, at_most, at_most_times, merged, never_more_than
-from integration.bench.limits import BURST, burst_limit
+from integration.bench.limits import BURST, ENDS, MANY, burst_limit, ends_limit
 from integration.bench.load import percentile
 from integration.bench.relay import Call, busiest_second, rate
 from integration.bench.report import Run, known, page, plain
@@ -151,3 +151,21 @@ def test_the_limit_of_a_burst_is_computed_from_all_processes() -> None:
 
 def test_without_a_burst_of_4_000_no_limit_is_computed() -> None:
     assert burst_limit([figure(1)]) == ""
+
+
+def test_the_limit_of_many_ends_is_computed_from_all_processes() -> None:
+    """All processes take 8 ms for an end with the floor, and 9 ms with the bridge."""
+    of = [("bridge", 2.0, 0.5), ("slurmctld", 1.0, 1.0), ("slurmrestd", 1.0, 1.5), ("kube-apiserver", 4.0, 4.0)]
+    of += [("etcd", 0.5, 0.5), ("bench", 0.5, 0.5)]
+    figures = [Figure(ENDS, f"{MANY}{name}: CPU an end", "ms", (own,), None, (floor,)) for name, own, floor in of]
+    figures.append(Figure(ENDS, f"{MANY}the last tenth, p99", "s", (3.0,), at_most(2.5, or_times=1.3), (2.0,)))
+    text = " ".join(ends_limit(figures).split())
+    assert "8.0 ms of all processors with the floor and 9.0 ms with the bridge" in text
+    assert "200 ends a second take 1.60 and 1.80 cores" in text
+    assert "kube-apiserver and etcd take 4.5 and 4.5 ms, slurmctld and slurmrestd 2.5 and 2.0 ms" in text
+    assert "the floor 0.5 and the bridge 2.0 ms" in text
+    assert "waits 2.0 s with the floor and 3.0 s with the bridge" in text
+
+
+def test_without_many_ends_no_limit_is_computed() -> None:
+    assert ends_limit([figure(1)]) == ""
