@@ -108,7 +108,7 @@ FAULTS = _journeys("admission", "canary", "faults", "foreign_jobs", "policy", "s
 NODES = _journeys("nodes", "time_limits")
 INSTALLED = _journeys("installed", "installed_webhook", "installed_mint", "chart", "installed_replicas")
 ENDS = _journeys("job_ends", "pod_ends")
-LIVES = _journeys("controllers", "image", "neither_ends")
+CONTROLLERS = _journeys("controllers", "image", "neither_ends")
 TORTURE = _journeys("release", "torture", "crashes")
 SAYS = "-rfEP"  # what a test printed although it passed, and the usual line for each test that failed
 # urllib3 leaves a socket open if its server dies during the TLS handshake.  It may be collected after the last test.
@@ -127,7 +127,7 @@ SUITES = (
     # They say how soon all went on.
     Suite("torture", (*TORTURE, SAYS, "-W", UNCLOSED), ("--no-kubelets",), judges=ALL),
     Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
-    Suite("lives", LIVES, image=True, judges=(*ALWAYS, "V6")),
+    Suite("controllers", CONTROLLERS, image=True, judges=(*ALWAYS, "V6")),
     Suite("workloads", WORKLOADS, ("--no-kubelets",), judges=ALL),
     Suite("ends", ENDS, judges=(*ALWAYS, "V6")),
     Suite("page", ("integration/page",), None, browser=True),
@@ -143,7 +143,7 @@ SUITES = (
                 + NODES
                 + INSTALLED
                 + ENDS
-                + LIVES
+                + CONTROLLERS
                 + TORTURE
                 + REPLICAS
                 + PICTURES

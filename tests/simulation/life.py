@@ -1,8 +1,8 @@
 """One life, chosen by a seed: a load, faults, then a time without faults; the invariants are checked all the time.
 
 The real bridge, with its clients, codecs, list-watch, loop and core, runs between the two simulated clusters on a virtual
-clock.  For the first minute and a half both clusters have faults.  Two minutes after the last fault every pod must be bound
-or say why not, and no job may be left over (ARCHITECTURE 7).
+clock.  For the first minute and a half both clusters have faults.  At most two and a half minutes after the last fault every
+pod must be bound or say why not, and no job may be left over (ARCHITECTURE 7).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from tests.simulation.network import FaultyKube, FaultySlurm
 from tests.simulation.policies import MANAGED, POLICIES, SETTINGS, USER_LABEL, USERS, of_managed
 from tests.simulation.processes import PausingLoop
 
-HEALS_S, HEAL_S = 70.0, 150.0  # at the earliest and at the latest
+# After the faults everything must be at rest: it is checked from EARLIEST_S on, and has to be so at LATEST_S.
+EARLIEST_S, LATEST_S = 70.0, 150.0
 RELEASE_S = 20.0  # so long after the faults the admin confirms that the absent jobs are gone
 # Share of the lives in which the indexes of the World are checked after every event, which makes a life thrice as slow.
 # In the other lives they are checked after every 50th event.
@@ -62,7 +63,7 @@ def invariants(kube: KubeCluster, slurm: SlurmCluster, clock: Callable[[], float
 
 @dataclass(slots=True)
 class Listener:
-    """The bridge's own story, for a failure's report."""
+    """Notes what the bridge does in the log that a failure shows."""
 
     invariants: ArrivalInvariants
     listed: bool = False
@@ -88,12 +89,12 @@ class Listener:
 class Life(Disturbances):
     """All of one seed.
 
-    leaving  as of Config: its bridge is being uninstalled
-    lives    how many processes of the bridge began
+    leaving     as of Config: its bridge is being uninstalled
+    processes   how many processes of the bridge began
     """
 
     leaving: str = ""
-    lives: int = 0
+    processes: int = 0
     pauses: ClassVar[bool] = False
 
     async def live(self) -> None:
@@ -131,8 +132,8 @@ class Life(Disturbances):
         """Most have nothing left to do after a minute; what takes longer has its time."""
         await asyncio.sleep(RELEASE_S)
         self._release()
-        await asyncio.sleep(HEALS_S - RELEASE_S)
-        for _ in range(int(HEAL_S - HEALS_S) // 5):
+        await asyncio.sleep(EARLIEST_S - RELEASE_S)
+        for _ in range(int(LATEST_S - EARLIEST_S) // 5):
             if not any(self.invariants.at_rest()):
                 return
             await asyncio.sleep(5.0)
@@ -157,16 +158,16 @@ class Life(Disturbances):
             self.invariants.after()
 
     async def _bridges(self) -> None:
-        """One life after the other; each is killed without warning when chaos says so."""
+        """One process after the other; each is killed without warning when chaos says so."""
         while True:
-            self.lives += 1
-            self.invariants.process = self.lives
+            self.processes += 1
+            self.invariants.process = self.processes
             self.invariants.born = self.clock()
-            self.invariants.note(f"life {self.lives} of the bridge begins")
-            life = asyncio.create_task(self._one_bridge())
-            self.kill = life.cancel
+            self.invariants.note(f"process {self.processes} of the bridge begins")
+            process = asyncio.create_task(self._one_bridge())
+            self.kill = process.cancel
             try:
-                await life
+                await process
             except asyncio.CancelledError:
                 current = asyncio.current_task()
                 if current is not None and current.cancelling():
@@ -179,7 +180,7 @@ class Life(Disturbances):
         transport = FaultyKube(self.inner, self.faults, self.invariants)
         slurm_transport = FaultySlurm(self.slurm, self.faults, self.invariants, self.slurm_clock)
         kube, slurm = await connected(transport, slurm_transport, self.slurm, self.clock)
-        rng = random.Random(self.seed + 1000 * self.lives)
+        rng = random.Random(self.seed + 1000 * self.processes)
         self.bridge = Bridge(
             self._settings(),
             kube,
@@ -207,11 +208,11 @@ class Life(Disturbances):
 
 
 def live(seed: int) -> None:
-    """Live one seed.  Raises AssertionError with the seed and the end of the story."""
+    """Live one seed.  Raises AssertionError with the seed and the end of the log."""
     live_together(seed, Life(seed))
 
 
-def story(seed: int) -> list[tuple[float, str]]:
+def log_of(seed: int) -> list[tuple[float, str]]:
     """Live one seed, and return what happened: times, in words."""
     life = Life(seed)
     live_together(seed, life)

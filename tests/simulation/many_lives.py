@@ -22,7 +22,7 @@ def assert_all_hold(how: Callable[[int], None], seeds: Sequence[int], monkeypatc
     chunk = min(CHUNK, -(-len(seeds) // WORKERS))
     chunks = [seeds[at : at + chunk] for at in range(0, len(seeds), chunk)]
     with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
-        broken = [story for stories in pool.map(partial(_live_all, how), chunks) for story in stories]
+        broken = [log for logs in pool.map(partial(_live_all, how), chunks) for log in logs]
     assert not broken, f"{len(broken)} of {len(seeds)} seeds; the first:\n{broken[0]}"
 
 
@@ -36,7 +36,7 @@ def wanted_seeds(first: int) -> range:
 
 
 def _live_all(how: Callable[[int], None], seeds: Sequence[int]) -> list[str]:
-    """The stories of those that broke an invariant."""
+    """The logs of the lives that broke an invariant."""
     gc.set_threshold(50_000, 20, 50)  # as the bridge itself has it: a life makes many objects, and few in circles
     broken = []
     for seed in seeds:

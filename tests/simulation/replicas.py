@@ -143,9 +143,9 @@ class Replicas(Life):
 
     async def _one_after_the_other(self, name: str) -> None:
         while True:
-            self.lives += 1
+            self.processes += 1
             process, stop = Process(), asyncio.Event()
-            task = process.start(self._one_process(process, name, self.lives, stop))
+            task = process.start(self._one_process(process, name, self.processes, stop))
             self.running[name] = Running(process, task, stop)
             try:
                 await task
@@ -176,7 +176,7 @@ class Replicas(Life):
         self.leads += 1
         self.invariants.process = transport.process = self.leads
         self.invariants.born = self.clock()
-        self.invariants.note(f"{name} begins to lead, as life {self.leads}")
+        self.invariants.note(f"{name} begins to lead, as process {self.leads}")
 
     async def _one_process(self, process: Process, name: str, number: int, stop: asyncio.Event) -> None:
         faulty_wire = FencedKube(self.inner, self.faults, self.invariants)

@@ -23,7 +23,7 @@ TAKES_S = 400.0  # after the faults: a dead node's pods, slurmdbd, a job that ca
 
 
 class LeavingLife(Life):
-    """For half of the chaos a bridge works; then it is killed, and from then on each life of it leaves."""
+    """For half of the chaos a bridge works; then it is killed, and from then on each process of it leaves."""
 
     async def _chaos(self) -> None:
         self.chaos_s = CHAOS_S / 2

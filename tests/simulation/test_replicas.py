@@ -25,7 +25,7 @@ HOUR_S = 3600.0
 
 
 def live_replicas(seed: int) -> None:
-    """Raises AssertionError with the seed and the end of the story."""
+    """Raises AssertionError with the seed and the end of the log."""
     live_together(seed, Replicas(seed, chaos_s=float(os.environ.get("HOURS", str(HOURS))) * HOUR_S))
 
 
@@ -237,7 +237,7 @@ def test_a_paused_process_runs_nothing_until_it_wakes() -> None:
     assert [round(at, 1) for at in run(story(), loop_of=PausingLoop)] == [1.0, 2.0, 5.5, 6.5]
 
 
-def test_the_lease_is_where_the_settings_say() -> None:
+def test_the_lease_names_the_replica_that_leads() -> None:
     life = CalmReplicas(5)
 
     async def story() -> None:

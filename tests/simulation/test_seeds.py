@@ -21,7 +21,7 @@ from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster
 from scheduler import names
-from tests.simulation.life import invariants, live, live_beside, story
+from tests.simulation.life import invariants, live, live_beside, log_of
 from tests.simulation.many_lives import assert_all_hold, wanted_seeds
 
 PAIRS = 10  # lives of two bridges
@@ -39,12 +39,12 @@ def test_seeds_are_a_number_or_a_range(asked: str, seeds: range, monkeypatch: py
 )  # this life depended on the hash seed while the bridge visited workloads in the order of a set
 def test_a_life_is_the_same_whatever_the_hash_seed_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decisions do not depend on the order of a set, so a failure can be repeated from its events."""
-    stories = []
+    logs = []
     for hash_seed in ("1", "2"):
         monkeypatch.setenv("PYTHONHASHSEED", hash_seed)
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            stories.append(pool.submit(story, seed).result())
-    assert stories[0] == stories[1]
+            logs.append(pool.submit(log_of, seed).result())
+    assert logs[0] == logs[1]
 
 
 def test_every_invariant_holds_in_a_thousand_lives(monkeypatch: pytest.MonkeyPatch) -> None:
