@@ -80,7 +80,7 @@ class BridgeGauges:
 
     def _held_back(self) -> Values:
         world = self._loop().world
-        proven, others = world.held_back_since is not None, world.claims_held_back_since is not None
+        proven, others = world.held_back_since is not None, world.hints_held_back_since is not None
         return [(sum(proven if job.proven else others for job in missing(world)), {})]
 
     def _by_phase(self) -> Values:

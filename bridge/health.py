@@ -184,7 +184,7 @@ def released(loop: Loop, request: web.Request, now: float) -> web.Response:
     if request.headers.get(HEADER) != "release":
         return web.Response(text="Only `slurm-bridge release` may confirm that.\n", status=403)
     world = loop.world
-    if world.held_back_since is None and world.claims_held_back_since is None:
+    if world.held_back_since is None and world.hints_held_back_since is None:
         return web.Response(text="Nothing is held back.\n")
     count = len(missing(world))
     loop.emit(AbsenceConfirmed(now))

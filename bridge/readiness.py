@@ -10,7 +10,7 @@ from aiohttp import web
 from bridge.slurm.token import TokenSource, problem
 from scheduler.events import Side
 from scheduler.rules.status import clock as time_of_day
-from scheduler.state.anomalies import claims_held_back, held_back
+from scheduler.state.anomalies import held_back, hints_held_back
 from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
 
@@ -51,7 +51,7 @@ def quarantined(world: World) -> str:
 
 def degraded(world: World, now: float) -> list[str]:
     """Sentences about what does not work, or is not as it should be, while the bridge as a whole works."""
-    beside = list(filter(None, [another_bridge(world, now), claims_held_back(world)]))
+    beside = list(filter(None, [another_bridge(world, now), hints_held_back(world)]))
     away = world.accounting_outage
     if away is None:
         return beside

@@ -48,7 +48,7 @@ from scheduler.events import (
 from scheduler.model.anomaly import OVERTAKEN, Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.trace_context import trace_of
-from scheduler.state.anomalies import claims_held_back, held_back
+from scheduler.state.anomalies import held_back, hints_held_back
 from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
 
@@ -164,7 +164,7 @@ class Telemetry:
         self._held_back = False
         self._accounting_outage: AccountingOutageBegan | None = None
         self._beside_another = False
-        self._claims_held_back = False
+        self._hints_held_back = False
 
     def _make_instruments(self, meter: Meter) -> None:
         # Of prometheus_client: an observation with OpenTelemetry takes five times as long, and each pod has several.
@@ -343,9 +343,9 @@ class Telemetry:
             log.warning(
                 "%s", held_back(world) or "no job is missing any more: pods are ended again when their jobs are gone"
             )
-        if (world.claims_held_back_since is not None) != self._claims_held_back:
-            self._claims_held_back = not self._claims_held_back
-            log.warning("%s", claims_held_back(world) or "the jobs that pods from before the start show are settled")
+        if (world.hints_held_back_since is not None) != self._hints_held_back:
+            self._hints_held_back = not self._hints_held_back
+            log.warning("%s", hints_held_back(world) or "the jobs that pods from before the start show are settled")
 
     def _log_rejected(self, world: World) -> None:
         """Log a line for each reason, at most one within REJECTED_EVERY_S; it has the number since the last line."""

@@ -398,7 +398,7 @@ def _why_granted(pod: Pod, job: Placeholder | None, decision: Decision) -> str:
 
 
 def _why_bound(workload: Workload, pod: Pod, decision: Decision, this_pass: Pass) -> str:
-    job = this_pass.world.claimed_job(workload)
+    job = this_pass.world.job_of_bound_pods(workload)
     by = f" for Slurm job {job.id}" if job is not None and workload.is_bound_for(pod, job) else ""
     said = f"It is on node {workload.node_of(pod)}{by}, {pod.phase.value} in Kubernetes."
     if shown := _shown(decision, pod):

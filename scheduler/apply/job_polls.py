@@ -121,7 +121,7 @@ def _judge_absence(world: World, at: float) -> None:
     except Exception as error:  # noqa: BLE001 - contained, or raised
         quarantine.contain_shared(world, "whether many jobs are missing", error)
         world.held_back_since = at if world.held_back_since is None else world.held_back_since
-        world.claims_held_back_since = at if world.claims_held_back_since is None else world.claims_held_back_since
+        world.hints_held_back_since = at if world.hints_held_back_since is None else world.hints_held_back_since
 
 
 def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled) -> None:

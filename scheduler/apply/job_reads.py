@@ -40,7 +40,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
     if event.began <= learned or event.began < world.first_listed_at.get(event.job_id, float("-inf")):
         reject(world, Anomaly.OLD_READ)
         return  # the read may be about the former job of this id
-    if event.job_id in world.claimed_by_others:
+    if event.job_id in world.hinted_by_others:
         other_schedulers.note_job_read(world, event.job_id, event.job)
     if event.job is None:
         if event.job_id in world.first_listed_at and not is_ended(world.states.get(event.job_id, CANCELLED)):

@@ -201,7 +201,7 @@ def _slurm_action_planned(
 def _read_planned(world: World, action: act.ReadJob, at: float) -> None:
     world.reading.add(action.job_id)
     if (workload := world.workloads.get(action.key)) is not None and workload.of_other_scheduler:
-        world.claimed_by_others.setdefault(action.job_id, {})[action.key] = None
+        world.hinted_by_others.setdefault(action.job_id, {})[action.key] = None
     if action.bucket in world.token_buckets:
         world.token_buckets[action.bucket].take(at, world.tokens_of_read(action.bucket))
     if action.bucket == "detail":

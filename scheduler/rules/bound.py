@@ -36,12 +36,12 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
     for job in world.jobs_of(workload):
         if job.key == workload.key and job.alive and (ends := cancel_broken(workload, job, this_pass)) is not None:
             return ends
-    claimed = world.claimed_job(workload)
-    if claimed is None or (claimed.key not in (None, workload.key) and not world.may_have_bound(workload)):
+    named = world.job_of_bound_pods(workload)
+    if named is None or (named.key not in (None, workload.key) and not world.may_have_bound(workload)):
         return _bound_by_others(workload, this_pass)
-    if claimed.key not in (None, workload.key):
-        return _no_place(workload, f"Slurm lost their job (another job has its id {claimed.id} now)")
-    if claimed.has_proven_end(absent_s):
+    if named.key not in (None, workload.key):
+        return _no_place(workload, f"Slurm lost their job (another job has its id {named.id} now)")
+    if named.has_proven_end(absent_s):
         # the pod may name any other job instead: an annotation does not prove whose job it is
         other = next(unproven_jobs(workload, world), None)
         if other is not None:
@@ -51,11 +51,11 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
         return (
             _hold_together(workload, later, this_pass) if later is not None else _bound_by_others(workload, this_pass)
         )
-    if claimed.ended or claimed.absent or claimed.denied:
-        return read_job(claimed, workload, this_pass, f"does job {claimed.id} live?")
-    if claimed.key == workload.key:
-        return _hold_together(workload, claimed, this_pass)
-    return _read_hint(workload, claimed, this_pass)
+    if named.ended or named.absent or named.denied:
+        return read_job(named, workload, this_pass, f"does job {named.id} live?")
+    if named.key == workload.key:
+        return _hold_together(workload, named, this_pass)
+    return _read_hint(workload, named, this_pass)
 
 
 def _read_hint(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:

@@ -26,14 +26,14 @@ def end_job(workload: Workload, this_pass: Pass) -> Decision:
             return read_job(job, workload, this_pass, f"is job {job.id} the placeholder of pods that are gone?")
         if job.key == workload.key and job.alive:
             return _end_own_job(workload, job, this_pass)
-    claimed = this_pass.world.claimed_job(workload)
-    if claimed is not None and may_be_unrecorded(claimed, workload, this_pass):
+    named = this_pass.world.job_of_bound_pods(workload)
+    if named is not None and may_be_unrecorded(named, workload, this_pass):
         if this_pass.now < this_pass.world.quiet_until():  # after a start, other reads are more urgent
             return wake(this_pass.world.quiet_until())
-        why = f"is job {claimed.id}, which ended, that of {workload.readable}?"
-        return read_job(claimed, workload, this_pass, why)
-    if claimed is not None and is_to_be_recorded(claimed, workload, this_pass):
-        return record_end(claimed, workload, this_pass)
+        why = f"is job {named.id}, which ended, that of {workload.readable}?"
+        return read_job(named, workload, this_pass, why)
+    if named is not None and is_to_be_recorded(named, workload, this_pass):
+        return record_end(named, workload, this_pass)
     if workload.pods or workload.unanswered or workload.confirmed_writes:
         return NOTHING
     search = search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None

@@ -213,7 +213,7 @@ def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
     again, so the workload is visited at the time of the next attempt (S7).
     """
     world = this_pass.world
-    if (world.held_back_since if job.proven else world.claims_held_back_since) is None or job.confirmed_gone:
+    if (world.held_back_since if job.proven else world.hints_held_back_since) is None or job.confirmed_gone:
         return None
     message = (
         "Slurm does not list the job of this pod and many other jobs any more. Nothing is ended until Slurm lists these "

@@ -114,7 +114,7 @@ def _read_end(key: str, this_pass: Pass) -> Act | None:
 def _running(this_pass: Pass, key: str) -> Placeholder | None:
     """The job of the running pods; None: none of their jobs holds nodes."""
     workload = this_pass.world.workloads[key]
-    job = this_pass.world.claimed_job(workload)
+    job = this_pass.world.job_of_bound_pods(workload)
     return job if job is not None and job.holds_nodes and job.key in (None, key) else None
 
 

@@ -27,7 +27,7 @@ from scheduler.rules.reconcile_nodes import left_on_nodes
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import statuses
 from scheduler.rules.submission import is_managed
-from scheduler.state.anomalies import claims_held_back, held_back
+from scheduler.state.anomalies import held_back, hints_held_back
 from scheduler.state.backoff import Attempt
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
@@ -125,7 +125,7 @@ def waits_for(world: World, now: float) -> str:
     """Why it is not known yet whether anything is left, a sentence; "": it is known."""
     if why := why_incomplete(world):
         return why
-    if why := held_back(world) or claims_held_back(world):
+    if why := held_back(world) or hints_held_back(world):
         return f"{why}."
     quiet = world.quiet_until()
     if now < quiet:

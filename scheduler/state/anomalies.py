@@ -46,7 +46,7 @@ def missing(world: World) -> list[Placeholder]:
     job has the id, the first job stays missing: after slurmctld lost its state it reuses ids, and a wrong cluster may have
     the same ids.
     """
-    since = (world.held_back_since, world.claims_held_back_since)
+    since = (world.held_back_since, world.hints_held_back_since)
     if not world.absent and not world.by_phase[Phase.ORPHANED] and since == (None, None):
         return []
     gone = [job for job in world.placeholders.values() if job.absent or job.denied]
@@ -58,7 +58,7 @@ def judge_absence(world: World, now: float) -> None:
     """After a poll, note since when more jobs are missing than can be accepted, or that this is over (X6)."""
     anomalies = [job for job in missing(world) if _is_missed(world, job)]
     world.held_back_since = _judge(world, world.held_back_since, anomalies, now, proven=True)
-    world.claims_held_back_since = _judge(world, world.claims_held_back_since, anomalies, now, proven=False)
+    world.hints_held_back_since = _judge(world, world.hints_held_back_since, anomalies, now, proven=False)
 
 
 def _judge(
@@ -100,9 +100,9 @@ def held_back(world: World) -> str:
     )
 
 
-def claims_held_back(world: World) -> str:
+def hints_held_back(world: World) -> str:
     """As `held_back`, for jobs that are known only by the ids that pods from before the start show."""
-    if world.claims_held_back_since is None:
+    if world.hints_held_back_since is None:
         return ""
     gone = sum(not job.proven for job in missing(world))
     return (
@@ -118,7 +118,7 @@ def confirm_missing(world: World) -> None:
         for workload in world.workloads_of(job):
             workload.reacquired = None
             workload.reset_backoffs()
-    world.held_back_since = world.claims_held_back_since = None
+    world.held_back_since = world.hints_held_back_since = None
 
 
 def _may_be_settled(world: World, job: Placeholder) -> bool:

@@ -150,16 +150,16 @@ class Facts(Tables):
         candidates = [self.placeholders[job_id] for job_id in workload.jobs]
         return candidates if workload.lost_job is None else [*candidates, workload.lost_job]
 
-    def claimed_job(self, workload: Workload) -> Placeholder | None:
+    def job_of_bound_pods(self, workload: Workload) -> Placeholder | None:
         """The job of bound pods: the job that they name, or the workload's own job if the pods name another job.
 
         None: neither is known.
         """
         own = [job for job in self.jobs_of(workload) if job.key == workload.key]
-        claimed = self.placeholders.get(workload.hint) if workload.hint is not None else None
-        if own and (claimed is None or claimed.key != workload.key):
+        named = self.placeholders.get(workload.hint) if workload.hint is not None else None
+        if own and (named is None or named.key != workload.key):
             return min(own, key=lambda job: (not job.alive, job.id))
-        return claimed
+        return named
 
     def slurm_nodes_under(self, workload: Workload) -> set[str]:
         """Slurm's names of the nodes on which unfinished pods of the workload are."""

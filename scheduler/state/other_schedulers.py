@@ -63,7 +63,7 @@ def find_pods(world: World) -> None:
 
 def note_job_read(world: World, job_id: int, job: Job | None) -> None:
     """Note if another bridge made the job that such a pod names.  The mark in the name of the job shows this."""
-    for key in world.claimed_by_others.pop(job_id, ()):
+    for key in world.hinted_by_others.pop(job_id, ()):
         workload = world.workloads.get(key)
         if workload is None or not workload.pods:
             continue

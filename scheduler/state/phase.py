@@ -73,10 +73,10 @@ def is_orphaned(workload: Workload, candidates: Iterable[Placeholder], absent_s:
         is_followed = any(job.id == workload.hint and workload.key in job.followed_by for job in theirs)
         return is_followed and all(job.has_proven_end(absent_s) for job in theirs)
     jobs = [job for job in candidates if job.key in (None, workload.key)]
-    claimed = [job for job in jobs if job.id == workload.hint and job.key is not None] or jobs
-    if workload.strays and any(job.has_proven_end(absent_s) for job in claimed):
-        claimed = [job for job in claimed if workload.has_pod_bound_for(job)]
-    return bool(claimed) and all(job.has_proven_end(absent_s) for job in claimed)
+    concerned = [job for job in jobs if job.id == workload.hint and job.key is not None] or jobs
+    if workload.strays and any(job.has_proven_end(absent_s) for job in concerned):
+        concerned = [job for job in concerned if workload.has_pod_bound_for(job)]
+    return bool(concerned) and all(job.has_proven_end(absent_s) for job in concerned)
 
 
 def chosen(workload: Workload, candidates: Iterable[Placeholder]) -> Placeholder | None:

@@ -217,7 +217,7 @@ class Tables:
         # since when no pods are ended for absent jobs, because too many are absent (X6); the same for jobs that only pods
         # name
         self.held_back_since: float | None = None
-        self.claims_held_back_since: float | None = None
+        self.hints_held_back_since: float | None = None
         self.rejected: Counter[Anomaly] = Counter()
         # Slurm's state to how many placeholders were seen to end in it
         self.ended_jobs: Counter[str] = Counter()
@@ -226,7 +226,7 @@ class Tables:
         # if a job was read last before this time, it is read again before an action on it
         self.trust_since = float("-inf")
         # ids that pods of other schedulers name, to the workloads of these pods
-        self.claimed_by_others: dict[int, dict[str, None]] = {}
+        self.hinted_by_others: dict[int, dict[str, None]] = {}
 
     def _init_unknown_jobs(self) -> None:
         """Jobs that are not the bridge's, and ids of jobs of which it is not known yet."""

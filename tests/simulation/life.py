@@ -148,7 +148,7 @@ class Life(Disturbances):
     @staticmethod
     def _holds_back(world: World) -> bool:
         """True if the bridge ends no pod of many jobs that vanished, whether it read these jobs or only pods show them."""
-        return world.held_back_since is not None or world.claims_held_back_since is not None
+        return world.held_back_since is not None or world.hints_held_back_since is not None
 
     async def _slurm_lives(self) -> None:
         while True:

@@ -128,7 +128,7 @@ def test_without_accounting_all_ends_the_same_and_nothing_is_written() -> None:
         assert life.ends("batch") == "deleted, disrupted, replaced"
         assert life.ends("service") == "deleted, replaced"
         assert all(job.ended and not job.accounted_comment for job in jobs.values())
-        assert life.lives == 1, "the bridge never fell over"
+        assert life.processes == 1, "the bridge never fell over"
 
     lived(story, accounting=False)
 

@@ -66,7 +66,13 @@ class AtRest:
     def _overstays(self, pod: Object, ours: list[SeenJob]) -> str:
         """A sentence if the pod stays on its node, without a job there, longer than any grace after its job (L4)."""
         job_id, node = shown_job(pod), pod["spec"].get("nodeName")
-        if job_id is None or not job_id.isdecimal() or not node or self.seen.claims(pod) or not self._is_ready(node):
+        if (
+            job_id is None
+            or not job_id.isdecimal()
+            or not node
+            or self.seen.has_others_id(pod)
+            or not self._is_ready(node)
+        ):
             return ""
         job, name = self.seen.slurm.job(int(job_id)), self.seen.known_as(node)
         if job is None or not job.ended or not self.seen.is_for(job, pod):
@@ -92,7 +98,7 @@ class AtRest:
         """
         uids = {pod["metadata"]["uid"] for pod in besides}
         others = (pod for pod in self.seen.kube.pods() if pod["metadata"]["uid"] not in uids and not is_finished(pod))
-        return any(shown_job(pod) == str(job_id) and not self.seen.claims(pod) for pod in others)
+        return any(shown_job(pod) == str(job_id) and not self.seen.has_others_id(pod) for pod in others)
 
     def _leader_was_renamed(self, job: SeenJob) -> bool:
         """True if the leader of this component was renamed: a new process does not know it (docs/decisions/0003)."""
@@ -160,4 +166,4 @@ class AtRest:
     def _succeeded_in(self, job: SeenJob) -> int:
         """The number of pods that succeeded on a place of the job."""
         succeeded = (pod for pod in self.seen.kube.pods() if pod["status"].get("phase") == "Succeeded")
-        return sum(shown_job(pod) == str(job.id) and not self.seen.claims(pod) for pod in succeeded)
+        return sum(shown_job(pod) == str(job.id) and not self.seen.has_others_id(pod) for pod in succeeded)

@@ -175,24 +175,28 @@ class KubeRequests:
         meta, sent = pod["metadata"], self.seen.clock()
         pod_name = full_name(pod)
         self.seen.note(f"{method} pod {pod_name}")
-        claimed = (meta.get("annotations") or {}).get(names.JOB_ID)
-        if claimed is None or not pod["spec"].get("nodeName") or (self.seen.claims(pod) and not self._may_be_lost(pod)):
+        shown = (meta.get("annotations") or {}).get(names.JOB_ID)
+        if (
+            shown is None
+            or not pod["spec"].get("nodeName")
+            or (self.seen.has_others_id(pod) and not self._may_be_lost(pod))
+        ):
             if self.seen.exact:  # otherwise the pod may have been bound after its observation
                 self.judge("V7", lambda: f"{pod_name} was never bound by the bridge, and the bridge ends it")
             return
         if self.seen.ends_pods:
             return
         ends = sent if at is None else at
-        self.judge("V7", lambda: self._job_lived(pod, self._job_of(pod, int(claimed), sent), sent, ends, not_before_s))
+        self.judge("V7", lambda: self._job_lived(pod, self._job_of(pod, int(shown), sent), sent, ends, not_before_s))
 
-    def _job_of(self, pod: Object, claimed: int, sent: float) -> SeenJob | None:
+    def _job_of(self, pod: Object, shown: int, sent: float) -> SeenJob | None:
         """The job that the pod names; if Slurm lost that job, the job that replaced it some time ago (S7).
 
         Slurm may have reused the id of the lost job for other pods of the gang, which run elsewhere.  The pod does not name
         its replacement yet.  So a replacement whose user the policy does not allow any more is not known to be the pod's job
         (V7).
         """
-        job = self.seen.slurm.job(claimed)
+        job = self.seen.slurm.job(shown)
         node = self.seen.known_as(pod["spec"]["nodeName"])
         if job is not None and stood_alone(pod, job):
             job = None  # the pod's own job was lost, and a job of its gang got the id

@@ -87,8 +87,8 @@ class Observed:
 
     def note_bound_by_other(self, pod: Object, node: str, job_id: int | None) -> None:
         """Note that another client binds the pod.  job_id: the id of another job that it writes on the pod; None: none"""
-        claim = f", with the annotation of job {job_id}" if job_id is not None else ""
-        self.note(f"another client binds {full_name(pod)} to {node}{claim}")
+        with_id = f", with the annotation of job {job_id}" if job_id is not None else ""
+        self.note(f"another client binds {full_name(pod)} to {node}{with_id}")
         self.bound_by_others[pod["metadata"]["uid"]] = (self.clock(), job_id)
 
     def is_ours(self, job: SeenJob) -> bool:
@@ -158,7 +158,7 @@ class Observed:
         others = (other for other in self.kube.pods() if other["metadata"]["uid"] != uid and not is_finished(other))
         return [other for other in others if gang_of(other) == gang]
 
-    def claims(self, pod: Object) -> bool:
+    def has_others_id(self, pod: Object) -> bool:
         """True if another client wrote the job id on the pod: the bridge sent no bind, or the bind of another client was
         first.
 

@@ -47,7 +47,7 @@ class UnusedGrants:
         self._used &= holding.keys()
         fresh = {serial: job for serial, job in holding.items() if serial not in self._used}
         if fresh:
-            shown = {shown_job(pod) for pod in self.seen.kube.pods() if not self.seen.claims(pod)}
+            shown = {shown_job(pod) for pod in self.seen.kube.pods() if not self.seen.has_others_id(pod)}
             for serial, job in fresh.items():
                 if str(job.id) in shown:
                     self._used.add(serial)
@@ -70,7 +70,9 @@ class UnusedGrants:
     def _served_on(self, nodes: Collection[str]) -> set[str]:
         """Ids of the jobs for which the bridge bound pods to these nodes."""
         there = (
-            pod for pod in self.seen.kube.pods() if pod["spec"].get("nodeName") in nodes and not self.seen.claims(pod)
+            pod
+            for pod in self.seen.kube.pods()
+            if pod["spec"].get("nodeName") in nodes and not self.seen.has_others_id(pod)
         )
         return {job_id for pod in there if (job_id := shown_job(pod)) is not None}
 

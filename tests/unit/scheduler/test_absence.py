@@ -23,8 +23,8 @@ from scheduler.events import AbsenceConfirmed, JobsPolled, OutageBegan, OutageEn
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.slurm import Job
-from scheduler.state.anomalies import claims_held_back, missing
 from scheduler.state.anomalies import held_back as held_back_sentence
+from scheduler.state.anomalies import hints_held_back, missing
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, node, pod, told_by, without
 
 NOW = START + 20
@@ -556,7 +556,7 @@ def test_a_job_id_that_no_bind_wrote_counts_for_nothing() -> None:
     jobs = {100: job_of(honest, 100)}
     acts = [each for at in range(6, 40) for each in answers(story, {100: "RUNNING"}, at=NOW + at, jobs=jobs)]
     assert story.world.held_back_since is None
-    assert story.world.claims_held_back_since is None
+    assert story.world.hints_held_back_since is None
     assert not [each for each in acts if isinstance(each, AllocateNow | FailByDeadline | DeletePod)]
     assert {each.event for each in acts if isinstance(each, SetPodCondition)} == {names.BYPASS}
     assert set(story.world.placeholders) == {100}
@@ -571,7 +571,7 @@ def test_invented_ids_from_before_a_restart_hold_back_only_the_pods_that_show_th
     for second in range(6, 20):
         assert not [each for each in answers(story, RUN3, at=NOW + second) if isinstance(each, ENDS)]
     assert story.world.held_back_since is None
-    assert story.world.claims_held_back_since is not None
+    assert story.world.hints_held_back_since is not None
     assert held_back_sentence(story.world) == ""
     ends = [each for second in range(20, 40) for each in answers(story, {}, at=NOW + second) if isinstance(each, ENDS)]
     assert sorted(each.name for each in ends) == sorted(each.name for each in honest)
@@ -615,7 +615,7 @@ def test_ends_that_were_listed_and_not_read_before_slurm_lost_its_state_are_weig
     claims(story, 12, created=START - 60)
     story.polls({9000 + number: "CANCELLED" for number in range(12)}, at=NOW)
     acts = [each for second in range(1, 20) for each in answers(story, {}, at=NOW + second)]
-    assert story.world.claims_held_back_since is not None
+    assert story.world.hints_held_back_since is not None
     assert not [each for each in acts if isinstance(each, ENDS)]
 
 
@@ -633,7 +633,7 @@ def test_after_a_restart_beside_a_wrong_slurm_no_pod_is_ended_until_an_admin_say
         told |= {each.name for each in acts if isinstance(each, SetPodCondition) and each.event == "SlurmJobMissing"}
     assert told == {each.name for each in shown}
     assert story.world.rejected[Anomaly.MASS_ABSENCE] == 1
-    assert claims_held_back(story.world).startswith("Slurm does not list 12 jobs that pods from before the start")
+    assert hints_held_back(story.world).startswith("Slurm does not list 12 jobs that pods from before the start")
     story.sees(AbsenceConfirmed(NOW + 60))
     ends = [each for second in range(61, 70) for each in answers(story, {}, at=NOW + second) if isinstance(each, ENDS)]
     assert {each.name for each in ends} == told
@@ -645,11 +645,11 @@ def test_after_a_restart_a_mass_absence_is_over_when_the_pods_have_other_jobs() 
     shown = claims(story, 12, created=START - 60)
     for second in range(6):
         answers(story, {}, at=NOW + second)
-    assert claims_held_back(story.world)
+    assert hints_held_back(story.world)
     jobs = {9500 + number: job_of(each, 9500 + number) for number, each in enumerate(shown)}
     states = dict.fromkeys(jobs, "RUNNING")
     acts = [each for second in range(6, 30) for each in answers(story, states, at=NOW + second, jobs=jobs)]
-    assert claims_held_back(story.world) == ""
+    assert hints_held_back(story.world) == ""
     assert not [each for each in acts if isinstance(each, ENDS)]
 
 
@@ -669,7 +669,7 @@ def test_a_job_that_another_member_shows_and_that_was_never_read_does_not_replac
             if read.job_id < 9100:
                 story.reads(None, job_id=read.job_id, at=NOW + second)
             story.ended(read, Outcome.DONE if read.job_id < 9100 else Outcome.UNREACHED, at=NOW + second)
-    assert claims_held_back(story.world).startswith("Slurm does not list 12 jobs")
+    assert hints_held_back(story.world).startswith("Slurm does not list 12 jobs")
 
 
 @pytest.mark.parametrize("first", ["failed", "waits"])
@@ -733,7 +733,7 @@ def test_only_jobs_that_the_list_lacks_are_missing() -> None:
 def test_the_sentence_counts_what_is_missing_among_the_jobs_of_the_bridge() -> None:
     story = Story()
     running(story, 12)
-    assert (held_back_sentence(story.world), claims_held_back(story.world)) == ("", "")
+    assert (held_back_sentence(story.world), hints_held_back(story.world)) == ("", "")
     story.sees(pod("hinted", node="x2", annotations={names.JOB_ID: "7"}))
     for at in (NOW + 5, NOW + 7):
         story.polls({111: "RUNNING"}, at=at)

@@ -255,4 +255,4 @@ def test_if_it_cannot_be_judged_how_many_jobs_are_missing_no_pod_ends_for_a_miss
     world = story.world
     for at in (NOW, NOW + 1):
         story.polls({}, at=at)
-        assert (world.held_back_since, world.claims_held_back_since) == (NOW, NOW)
+        assert (world.held_back_since, world.hints_held_back_since) == (NOW, NOW)

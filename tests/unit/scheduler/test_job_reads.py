@@ -402,13 +402,13 @@ def test_the_record_of_a_component_whose_id_another_job_had_is_read_again_once(s
 @pytest.mark.parametrize("is_other_bridges", [True, False])
 def test_whose_job_another_schedulers_pod_names_is_noted_of_that_pod_alone(is_other_bridges: bool) -> None:
     story, workload = having()
-    story.world.claimed_by_others = {17: {KEY: None}}
+    story.world.hinted_by_others = {17: {KEY: None}}
     story.sees(JobRead(16, NOW, NOW, Job(16, "interactive", "carol", frozenset({"RUNNING"}))))
     assert workload.job_of_other_bridge is None
     name = job_of(TRAIN, 17).name if is_other_bridges else "interactive"
     story.sees(JobRead(17, NOW, NOW, Job(17, name, "carol", frozenset({"RUNNING"}))))
     assert workload.job_of_other_bridge is is_other_bridges
-    assert story.world.claimed_by_others == {}
+    assert story.world.hinted_by_others == {}
 
 
 def test_a_job_without_a_known_pod_is_as_old_as_its_submission() -> None:

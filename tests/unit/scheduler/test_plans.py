@@ -148,10 +148,10 @@ def test_a_read_is_noted_as_of_another_schedulers_pod_only_if_it_is() -> None:
     story = Story()
     story.sees(TRAIN)
     planned(story, act.ReadJob(16, "why"), act.ReadJob(17, "why", KEY))
-    assert story.world.claimed_by_others == {}
+    assert story.world.hinted_by_others == {}
     train_of(story).of_other_scheduler = True
     planned(story, act.ReadJob(18, "why", KEY))
-    assert story.world.claimed_by_others == {18: {KEY: None}}
+    assert story.world.hinted_by_others == {18: {KEY: None}}
 
 
 @pytest.mark.parametrize("key", ["", KEY])

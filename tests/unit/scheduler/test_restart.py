@@ -153,7 +153,7 @@ def test_a_late_bind_for_a_job_of_its_own_takes_the_pod_out_of_its_gang_and_the_
     for read in story.acts(ReadJob, START + 0.2):
         story.reads(job_of(waits, 9), at=START + 0.2, granted=grant(9))
         story.ended(read, at=START + 0.2)
-    assert story.world.claimed_job(story.world.workloads[key_of(waits)]) is story.world.placeholders[9]
+    assert story.world.job_of_bound_pods(story.world.workloads[key_of(waits)]) is story.world.placeholders[9]
     assert story.acts(CancelJob, QUIET_END + 1) == []
 
 
