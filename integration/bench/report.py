@@ -208,7 +208,7 @@ def page(runs: Mapping[str, Run]) -> str:
         burst_limit=burst_limit(figures),
         ends_limit=ends_limit(figures),
         fewer=_fewer(),
-        met=_met(asked),
+        met="\n\n".join(filter(None, (_met(asked), _unrecorded(runs)))),
         machines=_machines(runs),
         **last,
     )
@@ -225,6 +225,12 @@ def _met(asked: Sequence[Figure]) -> str:
     return "\n".join(
         [f"**{count} of {len(asked)} targets are met.**{' Not met:' if lines else ''}", "", *lines]
     ).rstrip()
+
+
+def _unrecorded(runs: Mapping[str, Run]) -> str:
+    """The scenarios whose figures the tables lack; "": they lack none."""
+    names = [f"**{each.name}**" for each in scenarios() if each.name not in runs]
+    return f"Not counted, because no figures are kept of them: {', '.join(names)}." if names else ""
 
 
 def _machines(runs: Mapping[str, Run]) -> str:

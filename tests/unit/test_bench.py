@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from integration.bench.catalogue import scenarios
 from integration.bench.figures import Figure, at_least_times, at_most, at_most_times, merged, never_more_than
 from integration.bench.limits import BURST, ENDS, MANY, burst_limit, ends_limit
 from integration.bench.load import percentile
 from integration.bench.relay import Call, busiest_second, rate
-from integration.bench.report import Run, known, page, plain
+from integration.bench.report import PAGE, Run, known, page, plain
 
 
 def figure(*values: float, **more: object) -> Figure:
@@ -125,6 +127,18 @@ def test_the_page_names_the_scenarios_that_another_machine_measured() -> None:
     together = page({"one": run_of("one", 90.0), "gang": run_of("gang", 90.0), "burst": other})
     assert "\n* 2 cores: all other scenarios\n* 4 cores: **burst**\n" in together
     assert "\n* 2 cores: all scenarios\n" in page({"one": run_of("one", 90.0)})
+
+
+def test_the_page_names_the_scenarios_whose_targets_are_not_counted() -> None:
+    some = [each.name for each in scenarios() if each.name != "one"]
+    runs = {name: run_of(name, 90.0) for name in some}
+    assert "Not counted, because no figures are kept of them: **one**." in page(runs)
+    assert "Not counted" not in page(runs | {"one": run_of("one", 90.0)})
+
+
+def test_the_page_describes_each_scenario() -> None:
+    described = set(re.findall(r"\*\*([a-z-]+)\*\*:", PAGE.partition("## The scenarios")[2].partition("\n## ")[0]))
+    assert {re.sub(r"-\d+$", "", each.name) for each in scenarios()} == described
 
 
 # --- what the machine allows --------------------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bridge.simulation.invariants.violation import INVARIANTS
 from integration.checker import verdict
 from tests.unit.checker.forged import Run
 
@@ -74,3 +76,17 @@ def test_each_suite_with_a_bridge_demands_what_shows_that_the_bridge_was_seen(ru
         assert judges >= set(run_py["ALWAYS"]) or (name.startswith("contract-") and not judges)
     assert set(run_py["ALL"]) == verdict.LACKS.keys(), "there is a sentence for each"
     assert set.union(*suites.values()) == set(run_py["ALL"]), "each is demanded somewhere"
+
+
+def test_each_invariant_is_judged_from_logs_and_has_a_row_in_the_record() -> None:
+    assert verdict.LACKS.keys() == {"K1", *INVARIANTS}
+    record = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| ([KVL]\d+) \|", record, re.MULTILINE)) == verdict.LACKS.keys()
+    [heads] = re.findall(r"^\| suite \| pods, jobs \| (.*) \| announced \|$", record, re.MULTILINE)
+    assert heads.split(" | ") == list(verdict.LACKS)
+
+
+def test_the_record_has_what_was_judged_of_each_suite(run_py: dict[str, Any]) -> None:
+    part = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8").partition("## What the checker judged")[2]
+    rows = re.findall(r"^\| ([a-z-]+) \| \d+, \d+ \|", part, re.MULTILINE)
+    assert rows == sorted(suite.name for suite in run_py["SUITES"] if suite.judges and suite.rig is not None)
