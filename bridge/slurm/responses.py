@@ -52,8 +52,8 @@ MEANING: Mapping[int, type[RemoteError]] = {
     2040: Exhausted,  # no license is left now
     2050: Exhausted,  # a limit of the user, account or QOS (MaxSubmitJobs, MaxJobs, GrpTRES with `immediate`)
     2068: Exhausted,  # the nodes that would do are down, drained or reserved
-    2168: Conflict,  # a node of that name exists
     2125: Exhausted,  # SchedulerParameters=defer: no immediate allocations; the job may be submitted to the queue
+    2168: Conflict,  # a node of that name exists
     5004: Unanswered,  # slurmctld did not answer in time; it may have acted
 }
 FORBIDDEN: Final = 403

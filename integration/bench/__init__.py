@@ -14,9 +14,22 @@ that it measures, and hides the longest delays.
 in a relay between bridge and slurmrestd.  The relay takes time.  So if time is measured, the bridge's own counters are used
 instead, and another run compares these counters with the relay.
 
-    __main__.py    rigs up and down                      inside.py    one scenario, within a rig's network
-    scenarios/     a file for each family                subjects.py  the two that are measured: floor and bridge
-    simulated.py   both clusters in this process, for the bridge alone
-    load.py        pods at fixed times, and a stopwatch  clients.py   clients of both clusters, at the least cost
-    figures.py, report.py  measured, asked and printed   processes.py, audit.py, relay.py  what is counted
+    __main__.py    rigs up and down, one scenario after the other
+    inside.py      one scenario, within a rig's network
+    catalogue.py   every scenario, by name
+    scenarios/     a file for each family
+    ground.py      the two clusters of a measurement: prepared, emptied, one measured program at a time
+    simulated.py   both clusters simulated, for the bridge alone
+    subjects.py    the two that are measured: floor and bridge
+    floor.py       the floor
+    load.py        pods at fixed times, and a stopwatch
+    following.py   waits for conditions on pods
+    clients.py     clients of both clusters, at the least cost
+    processes.py, audit.py, relay.py   what is counted: processor time and memory, API requests, Slurm calls and bytes
+    profile.py     where the bridge spends its time
+    figures.py     a figure: measured, asked, compared
+    costs.py       figures of processor time and memory
+    limits.py      what the machine allows
+    report.py      docs/performance.md
+    timed/, unmetered/   make a bridge count the time of its telemetry, or have none
 """

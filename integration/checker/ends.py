@@ -12,12 +12,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from integration.checker.audit import BRIDGE, DEADLINE, Harm, Pod
-from integration.checker.evidence import IN_FORCE_S, ON_ITS_WAY_S, Evidence, Job, clock, in_force
+from integration.checker.evidence import IN_FORCE_S, ON_ITS_WAY_S, SAME_MOMENT_S, Evidence, Job, clock, in_force
 from integration.checker.gangs import is_whole
 from integration.checker.slurm_log import HOLDS
 from integration.checker.verdict import Broken
 
-SAME_MOMENT_S = 0.02  # two log lines of one moment
 PREEMPTED_S = 60.0  # more than the longest GraceTime of a partition of the rig
 BEFORE_SIGTERM_S = 60.0  # S4b: a deadline is given so long before SIGTERM
 # An update of the end time changes the time limit by (seconds + 30) / 60 minutes, and C rounds that towards zero.

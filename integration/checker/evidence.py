@@ -17,6 +17,7 @@ from integration.checker.rest_log import RestLog
 from integration.checker.slurm_log import Life, SlurmLog
 
 OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
+SAME_MOMENT_S = 0.02  # two log lines of one moment
 CLOCKS_S = 1.1  # slurmdbd's times are whole seconds, rounded down
 # A bind, or the end of a pod, is decided by facts that are at most so old when the request is seen: while something is
 # broken on purpose, and otherwise.  Slurm is polled once a second, and a request may wait for others (X1).

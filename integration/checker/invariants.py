@@ -10,8 +10,8 @@ from typing import Any
 
 from integration.checker.audit import BRIDGE, Pod
 from integration.checker.bridges import own_jobs, own_pods
-from integration.checker.ends import SAME_MOMENT_S, ended_jobs, ended_pods
-from integration.checker.evidence import IN_FORCE_S, Evidence, Job, clock, in_force, rules_of
+from integration.checker.ends import ended_jobs, ended_pods
+from integration.checker.evidence import IN_FORCE_S, SAME_MOMENT_S, Evidence, Job, clock, in_force, rules_of
 from integration.checker.fits import EXACT, fits
 from integration.checker.gangs import whole_gangs
 from integration.checker.liveness import LIVENESS

@@ -1,7 +1,11 @@
 """One life, chosen by a seed: a load, faults, then a time without faults; the invariants are checked all the time.
 
 The real bridge, with its clients, codecs, list-watch, loop and core, runs between the two simulated clusters on a virtual
-clock.  For the first minute and a half both clusters have faults.  At most two and a half minutes after the last fault every
+clock.  A life is built in layers, each a class with the one before as its base: the two clusters (`Clusters`), what users,
+admins and failing servers do (`Chaos`), what happens beside that in some lives (`Disturbances`), and here the processes of
+the bridge and the end.  `Replicas` has two replicas instead of one bridge; in `Calm` nothing happens but a story.
+
+For the first minute and a half both clusters have faults.  At most two and a half minutes after the last fault every
 pod must be bound or say why not, and no job may be left over (ARCHITECTURE 7).
 """
 

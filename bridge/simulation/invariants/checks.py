@@ -90,7 +90,6 @@ class Invariants(Observed):
         long.
 
         began        when the observation began
-
         calm_since   when the last fault ended; "inf" while there is one
         """
         self.calm_since = calm_since
