@@ -29,6 +29,10 @@ REFERRED = (
     ("get", "persistentvolumes", "", ""),
     ("get", "storageclasses", "storage.k8s.io", ""),
 )
+ASK_KUBERNETES_AGAIN = (
+    "If the row *rights* names a missing right, give it. "
+    "Otherwise run doctor again, and look at the log of kube-apiserver."
+)
 NAME_KUBECONFIG = "Name a kubeconfig that kubectl can use with --kubeconfig FILE."
 
 
@@ -79,7 +83,8 @@ async def look_at_kubernetes(
     if transport is None:
         return
     name = seen.usable.scheduler_name
-    await ask_all(seen, questions, _Kubernetes(seen, transport, await connections.kube(), name))
+    kube = _Kubernetes(seen, transport, await connections.kube(), name)
+    await ask_all(seen, questions, kube, ASK_KUBERNETES_AGAIN)
 
 
 async def _connected(seen: Observations, connections: Connections) -> HttpTransport | None:

@@ -34,7 +34,10 @@ MAKE_ONE = "Name a file that holds one with --slurm-token-file; scontrol token u
 NOT_ACCEPTED = "Slurm does not accept the token"
 NO_SLURMRESTD = "slurmrestd does not answer"
 NO_ACCOUNTING = "slurmdbd does not answer slurmrestd"
-START_SLURMDBD = "systemctl status slurmdbd on its host, and its database; until then partitions and ends of jobs wait."
+START_SLURMDBD = (
+    "Look at `systemctl status slurmdbd` on its host, and at its database. Until it answers, ends of jobs wait."
+)
+ASK_SLURM_AGAIN = "Run doctor again. If this stays so, look at the logs of slurmrestd and slurmctld."
 REPLACE = (
     "Replace it by a token that was made on a host of this cluster. slurmctld's log says why it refuses the token."
 )
@@ -84,7 +87,7 @@ async def look_at_slurm(seen: Observations, connections: Connections, filled: Se
     seen.jobs = await observed(lambda: _jobs(client), "Slurm does not list its jobs")
     if (missing := seen.jobs.missing) is not None:
         return ask_none(seen, QUESTIONS, missing.because)
-    await ask_all(seen, QUESTIONS, _Slurmctld(seen, client))
+    await ask_all(seen, QUESTIONS, _Slurmctld(seen, client), ASK_SLURM_AGAIN)
     seen.verdicts = await _verdicts(client, choices(chosen))
     seen.filled = await _verdicts(client, [choice for choice in filled if choice not in seen.verdicts])
     return None
@@ -208,8 +211,11 @@ async def _configuration(client: SlurmClient) -> admin_reads.Configuration:
 
 
 async def _accounting_answers(client: SlurmClient) -> bool:
-    """False if there is none.  Raises AccountingUnavailable."""
-    await client.find("slurm-bridge-doctor")
+    """False if there is none.  Raises NotSeen if slurmdbd does not answer, with the advice for it."""
+    try:
+        await client.find("slurm-bridge-doctor")
+    except AccountingUnavailable as error:
+        raise NotSeen(sentence(error), because=NO_ACCOUNTING, do=START_SLURMDBD) from None
     return client.discovery is not None and client.discovery.accounting
 
 

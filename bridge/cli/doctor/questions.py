@@ -20,10 +20,13 @@ MISTAKEN = "the settings cannot be used"
 Questions = Mapping[str, Callable[[A], Awaitable[object]]]
 
 
-async def ask_all(seen: Observations, questions: Questions[A], subject: A) -> None:
-    """Ask each question of the table about `subject`, one after the other, and keep the answer in the field of its name."""
+async def ask_all(seen: Observations, questions: Questions[A], subject: A, do: str) -> None:
+    """Ask each question of the table about `subject`, one after the other, and keep the answer in the field of its name.
+
+    do   the advice if a question fails without one of its own
+    """
     for name, asked in questions.items():
-        setattr(seen, name, await observed(lambda asked=asked: asked(subject)))  # type: ignore[misc]
+        setattr(seen, name, await observed(lambda asked=asked: asked(subject), do=do))  # type: ignore[misc]
 
 
 def ask_none(seen: Observations, names: Iterable[str], because: str) -> None:

@@ -14,9 +14,12 @@ import yaml
 from aiohttp import web
 
 from bridge.cli.doctor.findings import Finding, Level, exit_code
+from bridge.errors import Unanswered
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.slurm.jobs import SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
+from bridge.slurm import admin_reads
+from bridge.slurm.client import SlurmClient
 from scheduler import names
 from tests.unit.doctor.clusters import POLICY, Both, kubeconfig, said, troubles
 from tests.web_server import serving
@@ -173,6 +176,16 @@ async def test_a_slurmctld_that_is_away_is_distinguished_from_a_slurmrestd_that_
     assert troubles(found) == [("slurmctld", Level.ERROR)]
     assert said(found, "slurmrestd", Level.OK)
     assert said(found, "users", Level.UNKNOWN) == ["not checked: slurmctld does not answer slurmrestd"]
+
+
+async def test_a_read_that_fails_comes_with_advice(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(_: SlurmClient) -> Any:
+        raise Unanswered("nodes", "Slurm", "no answer in time")
+
+    monkeypatch.setattr(admin_reads, "nodes", fails)
+    [problem] = [each for each in await both.findings() if each.level is Level.ERROR]
+    assert problem.sentence == "No answer in time."
+    assert "logs of slurmrestd and slurmctld" in problem.do
 
 
 # --- the token ------------------------------------------------------------------------------------------------------
@@ -570,6 +583,8 @@ async def test_a_slurmdbd_that_is_away_is_one_finding_and_not_many(both: Both) -
     assert [each.check for each in found if each.level is Level.ERROR] == ["accounting"]
     [sentence] = said(found, "accounting", Level.ERROR)
     assert sentence == "Slurmdbd does not answer (Unable to connect to database) (error 7000)."
+    [finding] = [each for each in found if each.level is Level.ERROR]
+    assert "systemctl status slurmdbd" in finding.do
     assert all("slurmdbd does not answer slurmrestd" in each for each in said(found, "partitions", Level.UNKNOWN))
 
 
