@@ -19,8 +19,10 @@ from scheduler.model.anomaly import Anomaly
 from scheduler.model.slurm import States, holds_nodes, is_ended
 from scheduler.state import quarantine
 from scheduler.state.anomalies import judge_absence, reject
+from scheduler.state.named_job import pods_of_job
 from scheduler.state.phase import Phase
-from scheduler.state.placeholder import CANCELLED
+from scheduler.state.placeholder import CANCELLED, Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 P = ParamSpec("P")
@@ -182,8 +184,8 @@ def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
     if job is None or event.began <= job.known_since:
         return
     if job.ended and job.has_proven_end(world.config.tuning.absent_s):
-        if world.phase_of.get(job.key or "") is Phase.ORPHANED:
-            world.expected.add(job_id)  # keep the record: the pods do not show yet why they end
+        if any(_is_needed(world, job, workload) for workload in world.workloads_of(job)):
+            world.expected.add(job_id)  # keep the record
         else:
             world.drop(job)
     elif job.proven:
@@ -194,6 +196,18 @@ def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
             world.mark_absent(job, event.began)
         else:
             hinted_jobs.drop_hint(world, job)
+
+
+def _is_needed(world: World, job: Placeholder, workload: Workload) -> bool:
+    """True if the record of an ended job of the workload is still needed.
+
+    Pods run, and do not show yet why they end.  Or a bind for the job may still take effect, and then the pod has to end.  Or
+    the end of the pods is not in accounting yet, because slurmdbd does not answer (S2).
+    """
+    if world.phase_of.get(workload.key) is Phase.ORPHANED or world.may_be_bound_yet(workload):
+        return True
+    is_recorded = job.recorded or job.key != workload.key or not world.config.accounting
+    return not is_recorded and any(pod.node for pod in pods_of_job(workload, job))
 
 
 def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> None:

@@ -21,7 +21,7 @@ from scheduler.state import other_schedulers
 from scheduler.state.anomalies import reject
 from scheduler.state.job_ownership import belongs_to, former_user_key, has_user_of_policy, is_to_be_replaced
 from scheduler.state.phase import Phase
-from scheduler.state.placeholder import CANCELLED, NOT_CONSIDERED, Placeholder
+from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder
 from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -43,11 +43,14 @@ def _job_read(world: World, event: ev.JobRead) -> None:
     if event.job_id in world.hinted_by_others:
         other_schedulers.note_job_read(world, event.job_id, event.job)
     if event.job is None:
-        if event.job_id in world.first_listed_at and not is_ended(world.states.get(event.job_id, CANCELLED)):
-            world.note_failed_read(event.job_id, event.ended)  # the poll lists the job, which may be the bridge's
+        is_listed = world.is_listed_alive(event.job_id)  # then the job may be the bridge's
+        if event.job_id in world.first_listed_at and is_listed:
+            world.note_failed_read(event.job_id, event.ended)
         else:
             world.stop_reading(event.job_id)
         _disprove(world, placeholder, event)
+        if is_listed and event.job_id not in world.placeholders:
+            world.schedule_read(event.job_id, world.last_poll_began)
         return
     whose = _decide_whose(world, event.job) or reused_ids.key_of_renamed(placeholder, event.job)
     if whose is None:
@@ -98,8 +101,9 @@ def _disprove(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
         for workload in reused_ids.workloads_that_lost(world, job, event.job):
             reused_ids.detach(world, workload, job, began)
     job.read_began = began
-    # If no pod depends on the job, or the job is foreign, the hint was wrong.
-    if job.key is None and (job.id in world.foreign or not hinted_jobs.is_depended_on(world, job)):
+    # If no pod depends on the job, or the job was read and is foreign, the hint was wrong.
+    is_foreign = event.job is not None and job.id in world.foreign
+    if job.key is None and (is_foreign or not hinted_jobs.is_depended_on(world, job)):
         if event.job is not None and hinted_jobs.follow_if_renamed(world, job, event.job):
             return
         hinted_jobs.drop_hint(world, job)

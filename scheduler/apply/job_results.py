@@ -46,8 +46,9 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
         if workload is not None and action.record:
             workload.backoff = workload.backoff.after_success()
         return
-    if event.outcome is Outcome.UNKNOWN and job is not None:
-        job.cancel_until = event.at + world.config.tuning.settle_s
+    if event.outcome is Outcome.UNKNOWN:
+        still = {cancel: until for cancel, until in world.lost_cancels.items() if event.at < until}
+        world.lost_cancels = still | {(action.job_id, action.key): event.at + world.config.tuning.settle_s}
     if workload is not None:
         world.back_off(workload, event.at, attempt=Attempt.END_JOB)
 

@@ -79,7 +79,7 @@ def _follow_bind(world: World, workload: Workload, pod: Pod) -> Workload:
     if before is None or before.node or not pod.node:
         return workload
     group = group_of(pod)
-    if not isinstance(group, Group):
+    if not isinstance(group, Group) or workload.shows_own_bind(pod):
         return workload
     if workload.group is not None and _was_bound_alone(world, pod, group):
         alone = leave_group(world, workload, before)

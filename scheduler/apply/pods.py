@@ -211,8 +211,7 @@ def _note_binder(world: World, workload: Workload, before: Pod | None, pod: Pod)
     Each bind of the bridge writes the id of its job on the pod.  If a pod is older than this process and names a job, a
     previous process may have bound it, unless this process saw the pod wait; such a pod is not noted as a stray.
     """
-    bind, shown = workload.unconfirmed_binds.get(pod.uid), pod.annotations.get(names.JOB_ID)
-    if bind is not None and bind.node == pod.node and bind.annotations.get(names.JOB_ID) == shown:
+    if workload.shows_own_bind(pod):
         workload.bound_by_bridge_before[pod.uid] = None
     may_be_of_previous_process = before is None and shown_id(pod) is not None and world.is_older(pod)
     if pod.uid not in workload.bound_by_bridge_before and not may_be_of_previous_process:

@@ -22,7 +22,7 @@ from scheduler.state.placeholder import Placeholder
 from scheduler.state.quarantine import quarantine_job, quarantine_workload
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
-from scheduler.translate.grouping import Group, in_own_run, size_when_bound
+from scheduler.translate.grouping import Group, group_of, in_own_run, size_when_bound
 
 
 def gather(world: World, workload: Workload, job: Job) -> None:
@@ -83,13 +83,27 @@ def _bound_for(world: World, workload: Workload, other: Workload, job: Job) -> I
     """
     trace, nodes = names.traceparent(world.cluster, workload.key), _known_nodes(job)
     for pod in other.pods.values():
-        if pod.uid in other.strays or not is_bound_for(pod, job.id) or pod.annotations.get(names.TRACEPARENT) != trace:
+        if pod.uid in other.strays or not is_bound_for(pod, job.id):
+            continue
+        if pod.annotations.get(names.TRACEPARENT) != trace and not _keeps_own_trace(world, workload, pod):
             continue
         if nodes and world.in_slurm(pod.node) not in nodes:
             continue
         tenant = world.tenant_of(pod)
         if not isinstance(tenant, Refusal) and tenant.user == job.user and workload.namespace in ("", pod.namespace):
             yield pod
+
+
+def _keeps_own_trace(world: World, workload: Workload, pod: Pod) -> bool:
+    """True if the bind of this pod of the gang kept the trace that the user wrote on the pod (O3).
+
+    So if the pod was the last of its gang, its annotations do not show if it was bound for the gang or by itself
+    (membership.py).  The name of its job does.
+    """
+    group = group_of(pod)
+    is_of_gang = isinstance(group, Group) and names.workload_key(group.identity) == workload.key
+    alone = names.traceparent(world.cluster, names.workload_key(pod.uid))
+    return is_of_gang and pod.annotations.get(names.TRACEPARENT) != alone
 
 
 def _known_nodes(job: Job) -> set[str]:

@@ -250,10 +250,15 @@ def is_failed_reacquisition(world: World, job: Placeholder, read: Job) -> bool:
 def detach_others(world: World, key: str, job: Placeholder, at: float) -> None:
     """The id belongs to a job of workload *key* now: detach it from other workloads that have or show the id.
 
-    A workload whose facts were dropped keeps the id: one of its pods may have been bound for the job (relabelled.py).
+    A workload whose facts were dropped keeps the id: one of its pods may have been bound for the job (relabelled.py).  It is
+    detached by a later read, when its pods are known again.
     """
     for workload in world.workloads_of(job):
-        if workload.key != key and not is_dropped(world, ObjectKind.WORKLOAD, workload.key):
+        if workload.key == key:
+            continue
+        if is_dropped(world, ObjectKind.WORKLOAD, workload.key):
+            job.hinted_by.add(workload.key)
+        else:
             detach(world, workload, job, at)
 
 
@@ -294,4 +299,5 @@ def _lost_record(job: Placeholder, workload: Workload, key: str | None, at: floa
     lost = Placeholder(job.id, key, job.user, frozenset(), known_since=at, read_began=at, denied=True)
     lost.followed_by = job.followed_by & {workload.key}  # if the job had another name, it was the workload's
     lost.absent_first, lost.absent_last = at - absent_s, at
+    lost.confirmed_gone = job.confirmed_gone
     return lost

@@ -159,13 +159,11 @@ def _submitted(
         job.grant = event.grant
     if in_flight is not None:
         job.asked_for, job.components, job.asked_as = in_flight.asked_for, in_flight.components, in_flight.asked_as
-    former = world.placeholders.get(job_id)
-    if former is not None and former.key == workload.key:
-        job.cancel_until = former.cancel_until  # a cancel names the job by id and name, so it would end this job, too
     _forget_lost(world, workload)
     stale = world.placeholders.get(job_id)
     if stale is not None:
         reused_ids.detach_others(world, workload.key, stale, event.at)
+        job.hinted_by = stale.hinted_by - {workload.key}
         world.absent.discard(stale.id)
     world.placeholders[job.id] = job
     world.expected.add(job.id)

@@ -57,6 +57,8 @@ def forget_surplus(world: World, workload: Workload, uid: str) -> None:
         gang = gang_of(world, group)
         if gang is not None:
             gang.surplus.pop(uid, None)
+            if not gang.pods:  # a gang without pods is forgotten after its last surplus pod
+                world.dirty[gang.key] = None
 
 
 def leave_running_gang(world: World, key: str, user: str) -> Workload | None:

@@ -427,12 +427,13 @@ def _cancel_may_take_effect(binding: Binding, this_pass: Pass) -> Decision | Non
     world, job = this_pass.world, binding.job
     is_used = job.asked_at is not None or bool(binding.nodes)
     sent_before = float("-inf") if is_used else world.quiet_until()
-    until = max(job.cancel_until, sent_before)
+    lost_until = world.lost_cancels.get((job.id, job.key), float("-inf"))
+    until = max(lost_until, sent_before)
     if job.read_began >= until or world.last_poll_began >= until:
         return None
     why = (
         f"the answer to a cancel of Slurm job {job.id} was lost, so the job may still end"
-        if job.cancel_until >= sent_before
+        if lost_until >= sent_before
         else f"slurm-bridge has just started, and a cancel that it sent before may still end Slurm job {job.id}"
     )
     # At once, because the wait may take 12 s (L1).

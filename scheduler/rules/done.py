@@ -37,7 +37,12 @@ def end_job(workload: Workload, this_pass: Pass) -> Decision:
     if workload.pods or workload.unanswered or workload.confirmed_writes:
         return NOTHING
     search = search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
-    return search if search is not None else note(is_forgotten=True)
+    if search is not None:
+        return search
+    may_run_until = _pods_may_run_until(workload, this_pass)
+    if this_pass.now < may_run_until and not all(job.ended for job in this_pass.world.jobs_of(workload)):
+        return wake(may_run_until)  # a job that is missing may be listed again, and is not ended before that time
+    return NOTHING if _has_surplus(workload, this_pass.world) else note(is_forgotten=True)
 
 
 def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -46,9 +51,7 @@ def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
         return NOTHING  # visited again when that pod is decoded, or is gone
     if not workload.pods and not workload.deleted_pods and _may_be_of_unread_group(this_pass):
         return wake(this_pass.now + 1.0)
-    may_run_until = max(
-        (_may_run_until(gone, this_pass) for gone in workload.deleted_pods.values()), default=float("-inf")
-    )
+    may_run_until = _pods_may_run_until(workload, this_pass)
     if this_pass.now < may_run_until:
         return wake(may_run_until)
     return cancel(job, workload, this_pass, why_done(workload, job), record=record_of(workload, job))
@@ -70,6 +73,16 @@ def _is_unread_jobset(workload: Workload, world: World) -> bool:
     """True if the pods are of a JobSet that was not read yet: it may have stages."""
     is_of_jobset = workload.group is not None and workload.group.size_source_kind == "JobSet"
     return is_of_jobset and world.owners_of(workload.first)[1] is not None
+
+
+def _has_surplus(workload: Workload, world: World) -> bool:
+    """True if surplus pods of the gang exist.  Pods that come later may be a gang with them, so the gang is not forgotten."""
+    return any(uid in world.key_of_pod for uid in workload.surplus)
+
+
+def _pods_may_run_until(workload: Workload, this_pass: Pass) -> float:
+    """Until when a pod of the workload may still run whose object is deleted; -inf: there is none."""
+    return max((_may_run_until(gone, this_pass) for gone in workload.deleted_pods.values()), default=float("-inf"))
 
 
 def _may_run_until(gone: DeletedPod, this_pass: Pass) -> float:

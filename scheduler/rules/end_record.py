@@ -10,7 +10,7 @@ from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.rules.decision import NOTHING, Decision, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.backoff import Attempt
-from scheduler.state.named_job import names_no_other
+from scheduler.state.named_job import names_no_other, pods_of_job
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
@@ -34,7 +34,7 @@ def record_end(job: Placeholder, workload: Workload, this_pass: Pass) -> Decisio
     own = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
     parts = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record names it anyway
     comment = "; ".join([*parts, record_of(workload, job)])
-    code = max(pod.exit_code or 0 for pod in _pods_of(workload, job))
+    code = max(pod.exit_code or 0 for pod in pods_of_job(workload, job))
     return plan_action(act.RecordEnd(workload.key, job.id, job.user, code, comment, f"accounting: {comment}"))
 
 
@@ -54,18 +54,12 @@ def _may_run(job: Placeholder, workload: Workload) -> bool:
 
 
 def why_done(workload: Workload, job: Placeholder) -> str:
-    return _ends_of(workload, _pods_of(workload, job)) or "its workload does not exist"
+    return _ends_of(workload, pods_of_job(workload, job)) or "its workload does not exist"
 
 
 def record_of(workload: Workload, job: Placeholder) -> str:
     """How the job's pods ended, for accounting; "": none of them was ever bound to a node."""
-    return _ends_of(workload, [pod for pod in _pods_of(workload, job) if pod.node])
-
-
-def _pods_of(workload: Workload, job: Placeholder) -> list[Pod]:
-    """The present and deleted pods of the workload that ran for this job, without pods of other jobs of the gang."""
-    every = (*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values()))
-    return [pod for pod in every if names_no_other(pod, job)]
+    return _ends_of(workload, [pod for pod in pods_of_job(workload, job) if pod.node])
 
 
 def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:

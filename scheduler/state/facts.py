@@ -14,11 +14,11 @@ from scheduler.events import Side
 from scheduler.model.amounts import NO_TEXT
 from scheduler.model.clocks import EXACT_S, FirstSeen
 from scheduler.model.kubernetes import NodeTerm, Owner, OwnerRef, Pod, owner_key
-from scheduler.model.slurm import UNLIMITED
+from scheduler.model.slurm import UNLIMITED, is_ended
 from scheduler.place.feasible import slurm_name
 from scheduler.policy.rules import Tenant
 from scheduler.state.phase import Phase
-from scheduler.state.placeholder import KnownTenant, Placeholder
+from scheduler.state.placeholder import CANCELLED, KnownTenant, Placeholder
 from scheduler.state.tables import Tables
 from scheduler.state.workload import Workload
 from scheduler.translate.job_spec import TranslationContext
@@ -82,6 +82,10 @@ class Facts(Tables):
     def last_poll_began(self) -> float:
         """When the last answered poll of jobs was sent; -inf: none was answered."""
         return self.polled.began if self.polled is not None else float("-inf")
+
+    def is_listed_alive(self, job_id: int) -> bool:
+        """True if the last list of jobs shows a job of that id that has not ended."""
+        return not is_ended(self.states.get(job_id, CANCELLED))
 
     def created_at(self, pod: Pod) -> float:
         """When the pod was created, by the bridge's clock."""

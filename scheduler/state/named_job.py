@@ -13,6 +13,7 @@ from scheduler.events import Side
 from scheduler.model.clocks import EXACT_S, NEAR_S
 from scheduler.model.kubernetes import Pod
 from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # as Kubernetes writes times
@@ -35,6 +36,12 @@ def names_no_other(pod: Pod, job: Placeholder) -> bool:
     A pod without the annotation may be of this job: the bind was not observed yet, or another client removed the annotation.
     """
     return pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)
+
+
+def pods_of_job(workload: Workload, job: Placeholder) -> list[Pod]:
+    """The present and deleted pods of the workload that ran or wait for this job, without pods of other jobs of the gang."""
+    every = (*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values()))
+    return [pod for pod in every if names_no_other(pod, job)]
 
 
 def has_bind_annotations(pod: Pod) -> bool:

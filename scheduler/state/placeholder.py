@@ -46,9 +46,9 @@ class RefusedChange:
     retry_at: float
 
 
-# Fields of a placeholder that are about one job, and not about whatever job Slurm lists under its id.  (A cancel that may
-# still take effect is about the id.)
+# Fields of a placeholder that are about one job, and not about whatever job Slurm lists under its id.
 _OF_ONE_JOB = (
+    "job",
     "grant",
     "spec",
     "adopted_as",
@@ -110,7 +110,6 @@ class Placeholder:
     estimates     the expected starts that Slurm gave while it waits, which are judged when it starts
     bind_refused  pod UID to how many binds to the present grant were refused
     cancelled_for why this process ended the job; "": it did not
-    cancel_until  until when a cancel whose answer was lost may still end the job; -inf: there is no such cancel
     bind_trouble  why the last bind to the present grant failed, a sentence; "": none failed, or one succeeded since
     refused_changes  index of a component, and field of JobSpec, to the change of this field that Slurm refused last
     one_by_one    an update of several fields was refused, so the fields are changed one by one: Slurm takes all or nothing
@@ -150,7 +149,6 @@ class Placeholder:
     bind_refused: Counter[str] = field(default_factory=Counter)
     bind_trouble: str = ""
     cancelled_for: str = ""
-    cancel_until: float = float("-inf")
     refused_changes: Mapping[tuple[int, str], RefusedChange] = field(default_factory=dict)
     one_by_one: bool = False
 
@@ -208,9 +206,12 @@ class Placeholder:
         return not self.ended and not self.absent and not self.denied
 
     def mark_present(self) -> None:
-        """Note that the job is not absent."""
+        """Note that the id is listed, or was read.
+
+        If a read denied the job, another job may have the id now, so what an admin confirmed stays true.
+        """
         self.absent_first = self.absent_last = None
-        self.confirmed_gone = False
+        self.confirmed_gone = self.confirmed_gone and self.denied
 
     def is_lost(self, absent_s: float) -> bool:
         """True if a read denied the job, and answers at least that many seconds apart lacked it (ARCHITECTURE 6)."""

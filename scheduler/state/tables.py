@@ -221,6 +221,9 @@ class Tables:
         self.rejected: Counter[Anomaly] = Counter()
         # Slurm's state to how many placeholders were seen to end in it
         self.ended_jobs: Counter[str] = Counter()
+        # id of a job, and key of its workload, to the time until which a cancel whose answer was lost may still take effect.
+        # The cancel names the job by id and name, so it also ends a later job of both (docs/decisions/0003).
+        self.lost_cancels: dict[tuple[int, str | None], float] = {}
         # further components of heterogeneous jobs, to their leader
         self.component_of: dict[int, int] = {}
         # if a job was read last before this time, it is read again before an action on it

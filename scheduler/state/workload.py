@@ -309,6 +309,15 @@ class Workload:
         names_its_job = job.key == self.key and pod.annotations.get(names.JOB_ID) == str(job.id)
         return pod.uid not in self.strays or names_its_job
 
+    def shows_own_bind(self, pod: Pod) -> bool:
+        """True if this process bound the pod for a job of this workload: its bind is confirmed, or the pod shows it."""
+        bind = self.unconfirmed_binds.get(pod.uid)
+        shown = bind is not None and (bind.node, bind.annotations.get(names.JOB_ID)) == (
+            pod.node,
+            pod.annotations.get(names.JOB_ID),
+        )
+        return shown or pod.uid in self.bound_by_bridge_before
+
     def has_pod_bound_for(self, job: Placeholder) -> bool:
         """True if a pod of the workload runs for that job.
 

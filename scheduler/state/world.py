@@ -78,6 +78,8 @@ class World(Jobs):
             job.hinted_by.discard(key)
             if job.key == key or (job.key is None and not job.hinted_by):
                 self.remove_record(job)
+                if not job.ended and self.is_listed_alive(job_id):  # a read found no such job; it may have been wrong
+                    self.schedule_read(job_id, self.last_poll_began)
         for job_id in workload.foreign_jobs & self.foreign:  # other users of the policy may own it
             self.foreign.discard(job_id)
             self.schedule_read(job_id, self.last_poll_began)

@@ -99,7 +99,7 @@ def test_a_new_time_limit_is_said_only_if_it_was_changed_while_the_job_ran(
     times = {"submitted": NOW, "starts": NOW + 1, "ends": NOW + 1800}
     granted = grant(17) if states == "RUNNING" else None
     story.polls({17: states}, at=NOW + 1)
-    story.reads(job_of(TRAIN, 17, states, time_limit_min=before_min), at=NOW + 1, granted=granted)
+    story.reads(job_of(TRAIN, 17, states, time_limit_min=before_min, submitted=NOW), at=NOW + 1, granted=granted)
     story.polls({17: "RUNNING"}, at=NOW + 2)
     story.reads(job_of(TRAIN, 17, time_limit_min=30, **times), at=NOW + 2, granted=grant(17))
     [bind] = story.acts(BindPod, NOW + 2)

@@ -529,7 +529,7 @@ def test_what_the_answer_to_a_cancel_proves(known: Placeholder, outcome: Outcome
     assert known.states == {left}
     assert known.known_since == (NOW + 2 if left == "CANCELLED" else START)
     assert bool(workload.backoffs) is (outcome is not Outcome.DONE)
-    assert (known.cancel_until > NOW) is (outcome is Outcome.UNKNOWN)
+    assert story.world.lost_cancels == ({(17, KEY): NOW + 14} if outcome is Outcome.UNKNOWN else {})
 
 
 @pytest.mark.parametrize(("hint", "was_requeued"), [(17, True), (16, False)])
