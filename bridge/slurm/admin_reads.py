@@ -86,14 +86,12 @@ class PartitionDetails:
     """The configuration of a partition.
 
     preempt_mode  its own, or CLUSTER_GLOBAL; grace_s: notice before a preemption
-    default_min   None: no default limit
     node_sets     the part of its Nodes in slurm.conf that is "ALL" or a NodeSet; "": it lists nodes by name alone
     """
 
     name: str
     preempt_mode: tuple[str, ...] = ()
     grace_s: int = 0
-    default_min: int | None = None
     node_sets: str = ""
 
 
@@ -179,10 +177,6 @@ class _DetailedNode(wire.Node):
     alloc_cpus: int = 0
 
 
-class _DefaultTimes(msgspec.Struct):
-    time: Number = msgspec.field(default_factory=Number)
-
-
 class _DetailedPartition(msgspec.Struct):
     """One item of `GET partitions/`, with its preemption."""
 
@@ -190,7 +184,6 @@ class _DetailedPartition(msgspec.Struct):
     preempt_mode: tuple[str, ...] | None = ()
     grace_time: int = 0
     node_sets: str | None = ""
-    defaults: _DefaultTimes = msgspec.field(default_factory=_DefaultTimes)
 
 
 _CONF = msgspec.json.Decoder(ConfigurationAnswer)
@@ -275,14 +268,13 @@ async def sees_all_jobs(slurm: SlurmClient, conf: Configuration, user: str) -> b
 
 
 async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
-    """The partitions: their preemption, grace time, default time limit and node sets."""
+    """The partitions: their preemption, grace time and node sets."""
     answer = await slurm.ask("partitions", "GET", "partitions/", _PARTITIONS)
     return tuple(
         PartitionDetails(
             partition.name,
             partition.preempt_mode or (),
             partition.grace_time,
-            partition.defaults.time.value,
             partition.node_sets or "",
         )
         for partition in answer.items

@@ -65,8 +65,8 @@ def error(sentence: str, do: str) -> Result:
     return Result(Level.ERROR, sentence, do)
 
 
-def unknown(sentence: str, do: str = "") -> Result:
-    return Result(Level.UNKNOWN, sentence, do)
+def unknown(sentence: str) -> Result:
+    return Result(Level.UNKNOWN, sentence)
 
 
 def not_checked(why: str) -> Result:
