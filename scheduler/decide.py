@@ -16,7 +16,7 @@ from scheduler import actions as act
 from scheduler.actions import ObjectKind, Plan
 from scheduler.apply.settling import pods_of_group
 from scheduler.events import Side
-from scheduler.nodes.observed import NEVER
+from scheduler.nodes.observed import NOT_YET
 from scheduler.rules.bound import bound
 from scheduler.rules.decision import NOTHING, Decision
 from scheduler.rules.done import end_job
@@ -156,7 +156,7 @@ def visit_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: bool) -
     """
     world, node_state = this_pass.world, this_pass.world.node_state
     found = sorted(node_state.all_names.union(node_state.dirty, due) if everything else node_state.dirty.keys() | due)
-    if not found or world.outages or node_state.polled == NEVER:
+    if not found or world.outages or node_state.polled == NOT_YET:
         return
     if this_pass.now < world.quiet_until():
         this_pass.wake_shared(world.quiet_until())

@@ -15,7 +15,7 @@ from scheduler import events as ev
 from scheduler.apply.policy import identity_changed, mark_concerned
 from scheduler.apply.undecoded import note_decoded, note_list, with_undecoded
 from scheduler.model.kubernetes import Namespace
-from scheduler.nodes.observed import NEVER
+from scheduler.nodes.observed import NOT_YET
 from scheduler.state import other_schedulers, quarantine
 from scheduler.state.phase import Phase
 from scheduler.state.tables import FORMER_KEPT
@@ -59,7 +59,7 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
         _note_former_labels(world, before.get(name))
     (mark_concerned if is_first else identity_changed)(world, changed)  # the first list shows no change of labels
     _apply_early_events(world)
-    if world.node_state.polled == NEVER:
+    if world.node_state.polled == NOT_YET:
         world.observe_slurm_nodes(partial(quarantine.quarantine_slurm_node, world))
 
 

@@ -19,7 +19,7 @@ from scheduler.model.slurm import SlurmNode
 from scheduler.nodes.registration import Size, size, size_mismatch
 from scheduler.place.feasible import slurm_name
 
-NEVER = float("-inf")
+NOT_YET = float("-inf")  # a time: it has not happened yet
 UNDER_WAY = float("inf")
 # Advice for errors of Slurm whose text has none, by error number.
 ADVICE = {
@@ -83,8 +83,8 @@ class NodeState:
         self.changed: set[str] = set()
         self.last_shown: dict[str, tuple[object, ...]] = {}
         self.counted: set[str] = set()
-        self.polled = NEVER
-        self.reconfigured_at = NEVER
+        self.polled = NOT_YET
+        self.reconfigured_at = NOT_YET
 
     @property
     def all_names(self) -> set[str]:

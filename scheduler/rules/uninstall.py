@@ -18,7 +18,7 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.model.kubernetes import Pod
 from scheduler.model.text import span
-from scheduler.nodes.observed import NEVER
+from scheduler.nodes.observed import NOT_YET
 from scheduler.rules.decision import NOTHING, Decision, combine, wake
 from scheduler.rules.end_pod import deletion_awaited_until, end_awaited_until, end_pod
 from scheduler.rules.end_record import is_to_be_recorded, may_be_unrecorded
@@ -106,7 +106,7 @@ def why_incomplete(world: World) -> str:
     lost = [f"{side.value}: {outage.why}" for side, outage in world.outages.items()]
     if lost:
         return " ".join(lost)
-    if not world.ready or world.node_state.polled == NEVER:
+    if not world.ready or world.node_state.polled == NOT_YET:
         lacking = ", ".join(world.missing) or "Slurm's nodes"
         return f"Still to be read: {lacking}."
     if unread := sorted({*world.unread, *world.reads_postponed}):

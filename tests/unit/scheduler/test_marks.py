@@ -29,7 +29,7 @@ from scheduler.events import (
 )
 from scheduler.model.kubernetes import HostPort, Namespace, PodPhase, Undecoded
 from scheduler.model.slurm import Partition
-from scheduler.nodes.observed import NEVER
+from scheduler.nodes.observed import NOT_YET
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
 from tests.builders import CONFIG, KUBE_SYSTEM, START, Story, key_of, node, pod, slurm_node
@@ -110,7 +110,7 @@ def test_nodes_that_were_polled_before_the_cluster_was_known_are_noted_as_soon_a
     early = new_world(CONFIG, started=START)
     early.apply(NodesListed((node("x1"),)))
     early.apply(SlurmNodesPolled((slurm_node("x1"),), MAIN, START))
-    assert early.node_state.polled == NEVER
+    assert early.node_state.polled == NOT_YET
     early.apply(NamespacesListed((KUBE_SYSTEM,)))
     assert early.node_state.polled == START
 
