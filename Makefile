@@ -28,19 +28,19 @@ demo: setup      ## see it work: a page with two simulated clusters (prints its 
 
 check: format lint types contracts unit  ## the checks that a change must pass before a commit
 
-format: setup
+format: setup    ## a part of check: is the code formatted?
 	$(BIN)/ruff format --check .
 
-lint: setup
+lint: setup      ## a part of check
 	$(BIN)/ruff check .
 
-types: setup
+types: setup     ## a part of check: mypy, also of the tests
 	$(BIN)/mypy
 
-contracts: setup
+contracts: setup ## a part of check: who may import whom
 	$(BIN)/lint-imports
 
-unit: setup
+unit: setup      ## a part of check: unit and property tests, and the coverage of the scheduler
 # Coverage is measured in the tests of the scheduler only, because it doubles their time.
 	$(BIN)/coverage run -m pytest -q tests/unit/scheduler
 	$(BIN)/coverage report
@@ -108,5 +108,5 @@ lock:            ## resolve the dependencies again, into the lock files
 	$(VENV)-lock/bin/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header --all-build-deps --only-build-deps --constraint requirements-dev.txt -o requirements-build.txt pyproject.toml
 	rm -rf $(VENV)-lock
 
-clean:
+clean:           ## remove the environment, caches and what was built
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .mutants
