@@ -165,11 +165,12 @@ async def test_what_is_wrong_with_one_token_is_an_error_of_its_user_alone(
 
 @pytest.mark.parametrize("content", ["", "eyJhbGci", "no token"])
 async def test_a_file_in_the_middle_of_being_written_leaves_the_token_before_in_use(
-    client: SlurmClient, tmp_path: Path, content: str
+    client: SlurmClient, cluster: SlurmCluster, wire: Witness, tmp_path: Path, content: str
 ) -> None:
     await client.submit(spec())
     (tmp_path / "alice").write_text(content)
     await client.submit(spec())
+    assert [token for _, token, _ in wire.asked] == [cluster.token("alice")] * 2
 
 
 @pytest.mark.parametrize("user", ["../alice", "", ".hidden", "..", "a/b"])
