@@ -22,7 +22,7 @@ from bridge.kube.transport import connect
 from bridge.kube.watch import nodes as watched_nodes
 from bridge.preflight.checks import check_kubernetes, check_slurm
 from bridge.simulation.http import serve_kube, serve_slurm
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.observations import (

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.kube.objects import Object
 from bridge.simulation.slurm.jobs import SimJob
 from bridge.simulation.virtual_time import run

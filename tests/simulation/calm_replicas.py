@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.virtual_time import run
 from tests.simulation.disturbed import SEED, Place, Played, WatchedKube, Wire

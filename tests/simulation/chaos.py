@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.simulation.invariants.pod_facts import is_finished
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.jobs import SimJob
 from scheduler import names

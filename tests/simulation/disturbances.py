@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from bridge.app import Bridge
 from bridge.simulation.invariants.pod_facts import is_finished
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from scheduler import names
 from scheduler.events import PolicyChanged
 from tests.simulation.chaos import CHAOS_S, Chaos

@@ -10,7 +10,7 @@ from typing import Any
 
 from bridge.app import Bridge
 from bridge.settings import Settings
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.slurm.cluster import SlurmCluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from scheduler import names
 from tests.batch_job import batch_job
 from tests.simulation.calm import SPACE, Calm

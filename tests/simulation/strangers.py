@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from scheduler import names
 
 UNMANAGED = "wild"

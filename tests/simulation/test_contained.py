@@ -13,7 +13,7 @@ from bridge.app import Bridge
 from bridge.executor import Executor
 from bridge.guard import Guard
 from bridge.health import Health
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.simulation.virtual_time import run
 from bridge.telemetry import Telemetry

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.kube.objects import Object
 from bridge.simulation.slurm.jobs import SimJob
 from integration.ends_table import table

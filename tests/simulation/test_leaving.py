@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from bridge.simulation.invariants.violation import Violation
-from bridge.simulation.kube import objects as objects
 from bridge.simulation.virtual_time import run
 from scheduler import names
 from scheduler.rules import uninstall

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from bridge.app import Bridge
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.simulation.virtual_time import run
 from scheduler import names

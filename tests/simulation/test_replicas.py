@@ -10,7 +10,6 @@ import os
 
 import pytest
 
-from bridge.simulation.kube import objects as objects
 from bridge.simulation.virtual_time import START, run
 from scheduler.actions import BindPod
 from tests.simulation.calm_replicas import CalmReplicas, Handover

@@ -1,7 +1,7 @@
 """Each rule on which an invariant depends is taken out in one place, and a story notices it.
 
 Each story is the shortest one that notices.  It is played with the rule, too, and then nothing is wrong.  Two more sabotages
-are in test_crashes.py; tests/simulation/test_seeds.py and tests/unit/dev/test_invariants.py break each invariant by hand.
+are in test_crashes.py.  Each invariant is broken by hand in test_invariants.py and in tests/unit/dev/test_invariants.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from bridge import executor
 from bridge.kube.client import KubeClient
 from bridge.kube.lease import Lease
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.slurm import reads, requests, rest
 from scheduler import names
 from scheduler.actions import CancelJob, Outcome

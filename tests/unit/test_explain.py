@@ -23,7 +23,7 @@ from bridge.errors import ConfigError
 from bridge.guard import Guard
 from bridge.health import Health
 from bridge.kube.admin_reads import PodEvent
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.slurm import rest
 from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry

@@ -6,7 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.slurm.jobs import SimUser
 from tests.patience import PATIENCE_S
 from tests.unit.doctor.clusters import MANAGED, POLICY, Both

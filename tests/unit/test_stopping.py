@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bridge import stopping
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from integration.proxy import FaultProxy
 from tests.patience import PATIENCE_S
 from tests.unit.doctor.clusters import Both

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from tests.patience import PATIENCE_S
 from tests.unit.doctor.clusters import Both
 from tests.unit.processes import create_pod, running, until

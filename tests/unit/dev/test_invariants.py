@@ -14,7 +14,7 @@ import pytest
 from bridge.simulation.invariants.checks import Invariants
 from bridge.simulation.invariants.patience import FORMER_JOB_S, GANG_S, REASON_S, SOON_S
 from bridge.simulation.invariants.unused_grants import GRANTS_IN_VAIN
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.slurm.jobs import SimJob
 from bridge.simulation.slurm.nodes import Holding, Wanted
 from bridge.simulation.tenant_history import Tenant, TenantHistory

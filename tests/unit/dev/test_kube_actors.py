@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.kube.actors import SOME_S
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.objects import EXIT_CODE, RUN_S, START_S, STOP_S

@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from bridge.simulation.http import serve_kube
-from bridge.simulation.kube import limits
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import limits, objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.discovery import described, kind_of
 from bridge.simulation.kube.in_process import InProcessKube

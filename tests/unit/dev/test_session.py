@@ -22,7 +22,7 @@ from bridge.kube.access import anonymous
 from bridge.kube.transport import HttpTransport
 from bridge.page.feed import sections_of
 from bridge.simulation.invariants.violation import Violation
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.observations import KubeSimulatedObservations, SlurmPolledObservations
 from bridge.simulation.slurm import rest
 from bridge.slurm.client import SlurmClient

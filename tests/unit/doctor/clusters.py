@@ -14,7 +14,7 @@ from bridge.cli.doctor.command import GROUPS
 from bridge.cli.doctor.findings import Finding, Level, findings
 from bridge.cli.doctor.look import look
 from bridge.simulation.http import serve_kube, serve_slurm
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.slurm.cluster import SlurmCluster

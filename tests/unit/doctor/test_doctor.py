@@ -15,7 +15,7 @@ from aiohttp import web
 
 from bridge.cli.doctor.findings import Finding, Level, exit_code
 from bridge.errors import Unanswered
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.slurm.jobs import SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.slurm import admin_reads

@@ -14,7 +14,7 @@ from bridge.cli.policy_show import labels_of
 from bridge.cli.policy_show import main as show
 from bridge.errors import ConfigError
 from bridge.settings import load
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from tests.unit.doctor.clusters import MANAGED, Both, said
 
 LABEL = "{namespace.labels['x/slurm-user']}"

@@ -10,7 +10,7 @@ import pytest
 from bridge.cli.doctor.findings import Finding, Level
 from bridge.cli.policy_check import in_clusters
 from bridge.settings import load
-from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube import objects
 from bridge.simulation.slurm.jobs import SimUser
 from scheduler.model.kubernetes import Namespace
 from tests.unit.doctor.clusters import MANAGED, Both
