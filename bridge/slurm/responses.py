@@ -62,7 +62,7 @@ _NO_NUMBER = (0, -1, 0xFFFFFFFF)
 WHERE_TO_LOOK = "slurmctld may be down, `scontrol ping` shows it"
 
 # Advice that Slurm's own text lacks.
-HINTS: Mapping[int, str] = {
+ADVICE: Mapping[int, str] = {
     DEPENDENCY: "it does not know a job that this one depends on, or knows it no more",
     2048: "there is no such license, or not that many",
 }
@@ -173,7 +173,7 @@ def by_number(operation: str, entry: ErrorEntry) -> RemoteError:
         return AccountingUnavailable(operation, SIDE, f"slurmdbd does not answer ({_text(entry)})", ACCOUNTING_AWAY)
     number = entry.error_number
     text = plain(entry.error) or plain(entry.description)
-    text += f": {HINTS[number]}" if number in HINTS else ""
+    text += f": {ADVICE[number]}" if number in ADVICE else ""
     if number in _NO_NUMBER:
         return _without_number(operation, entry)
     # An immediate allocation depends on singleton alone, so a twin of this name lives.
