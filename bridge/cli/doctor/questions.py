@@ -61,7 +61,9 @@ def sentence(error: BridgeError) -> str:
     if not isinstance(error, RemoteError):
         return said(error)
     text = error.message.rstrip(".")
-    if text.partition(" ")[0].isalpha():  # not an address
+    if (first := text.partition(" ")[0]).isalpha() and not first.startswith(
+        ("slurm", "kube")
+    ):  # no address, no program
         text = text[:1].upper() + text[1:]
     number = f" (error {error.code})" if error.code else ""
     return f"{text}{number}" + ("" if text.endswith("?") else ".")

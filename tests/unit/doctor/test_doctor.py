@@ -582,7 +582,7 @@ async def test_a_slurmdbd_that_is_away_is_one_finding_and_not_many(both: Both) -
     found = await both.findings()
     assert [each.check for each in found if each.level is Level.ERROR] == ["accounting"]
     [sentence] = said(found, "accounting", Level.ERROR)
-    assert sentence == "Slurmdbd does not answer (Unable to connect to database) (error 7000)."
+    assert sentence == "slurmdbd does not answer (Unable to connect to database) (error 7000)."
     [finding] = [each for each in found if each.level is Level.ERROR]
     assert "systemctl status slurmdbd" in finding.do
     assert all("slurmdbd does not answer slurmrestd" in each for each in said(found, "partitions", Level.UNKNOWN))
