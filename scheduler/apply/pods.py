@@ -104,9 +104,14 @@ def _inherited(world: World, event: ev.PodsListed) -> None:
 
 
 def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
+    """The last state of a pod that a list lacks.  None: not known
+
+    A bind whose effect the watch did not show may have put the pod on the node, and its containers may still run (S3).
+    """
     if scope is Scope.OURS:
         workload = world.workloads.get(world.key_of_pod.get(uid, ""))
-        return (workload.pods.get(uid) if workload else None) or quarantine.kept_pod(world, uid)
+        pod = (workload.pods.get(uid) if workload else None) or quarantine.kept_pod(world, uid)
+        return pod if pod is None or pod.node else replace(pod, node=world.assumed.get(uid, ""))
     node = world.node_of.get(uid)
     return None if node is None else world.node_info[node].pods[uid]
 

@@ -137,7 +137,6 @@ def schedule_all_reads(world: World, at: float) -> None:
             world.first_listed_at.setdefault(job_id, began)
     world.foreign.clear()
     world.unmapped.clear()
-    world.foreign_read.clear()
     world.sort_unread(*world.reads_postponed)
     world.scan_until = at + tuning.scan_s + len(world.unread) / tuning.scan_rate
 
@@ -159,7 +158,7 @@ def read_hinted(world: World, began: float) -> bool:
 
 def is_foreign_by_now(world: World, workload: Workload, job_id: int, began: float) -> bool:
     """True if an observation after *began*, when the submission was sent, shows another job under the returned id."""
-    if job_id in world.foreign and world.foreign_read.get(job_id, float("-inf")) > began:
+    if world.foreign_read.get(job_id, float("-inf")) > began:
         return True
     known = world.placeholders.get(job_id)
     return known is not None and known.key not in (None, workload.key) and known.alive and known.known_since > began

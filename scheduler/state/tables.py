@@ -233,7 +233,7 @@ class Tables:
 
     def _init_unknown_jobs(self) -> None:
         """Jobs that are not the bridge's, and ids of jobs of which it is not known yet."""
-        # jobs that are not the bridge's, and for the jobs among them that were read, when the read was sent
+        # jobs that are not the bridge's; and for ids that were read as foreign, when the last such read was sent
         self.foreign: set[int] = set()
         self.foreign_read: dict[int, float] = {}
         # ids to be read before pods that are older than this process get a new job: one of them may be their job, of another

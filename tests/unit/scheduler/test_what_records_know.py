@@ -11,7 +11,16 @@ from typing import Any
 
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, RecordEnd, SubmitJob
-from scheduler.events import ACCOUNTING_AWAY, AbsenceConfirmed, AccountingOutageEnded, OutageBegan, OutageEnded, Side
+from scheduler.events import (
+    ACCOUNTING_AWAY,
+    AbsenceConfirmed,
+    AccountingOutageEnded,
+    OutageBegan,
+    OutageEnded,
+    PodsListed,
+    Scope,
+    Side,
+)
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job
@@ -294,3 +303,46 @@ def test_a_gang_of_which_only_a_surplus_pod_was_left_is_forgotten_after_that_pod
     story.loses(surplus, NOW + 9)
     lives(story, {}, NOW + 10, seconds=4)
     assert not story.world.workloads
+
+
+# --- a bind without an answer -----------------------------------------------------------------------------------------
+
+
+def test_the_job_of_a_pod_that_a_new_list_lacks_stays_for_its_grace_if_a_bind_without_an_answer_may_have_started_it() -> (
+    None
+):
+    """The bridge had no connection to the API server meanwhile, so no event shows on which node the pod was."""
+    story = Story()
+    story.sees(PodsListed(Scope.OURS, (train := pod("train", grace_s=30),), NOW))
+    story.ended(asks(story, NOW), at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW + 1)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(PodsListed(Scope.OURS, (), NOW + 20))
+    job = job_of(train, 17)
+    assert not [each for each in lives(story, {17: job}, NOW + 20, seconds=40) if isinstance(each, CancelJob)]
+    assert [each for each in lives(story, {17: job}, NOW + 60, seconds=2) if isinstance(each, CancelJob)]
+
+
+def test_the_job_of_a_pod_that_a_new_list_lacks_ends_at_once_if_no_bind_was_sent() -> None:
+    story = Story()
+    story.sees(PodsListed(Scope.OURS, (train := pod("train", grace_s=30),), NOW))
+    story.queues(train, 17, at=NOW)
+    story.sees(PodsListed(Scope.OURS, (), NOW + 20))
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 20)] == [17]
+
+
+# --- a foreign job ----------------------------------------------------------------------------------------------------
+
+
+def test_an_id_that_was_read_as_foreign_after_the_call_is_not_the_pods_although_all_jobs_are_to_be_read_again() -> None:
+    """slurmctld lost its state after it made the job; the answer comes last."""
+    story = Story()
+    story.sees(pod("train"))
+    asked = asks(story, NOW)
+    story.polls({9: "RUNNING", 17: "RUNNING"}, at=NOW + 1)
+    story.reads(Job(17, "x", "carol", frozenset({"RUNNING"}), nodes="x1"), at=NOW + 2)
+    story.polls({9: "RUNNING", 17: "RUNNING", 5: "RUNNING"}, at=NOW + 3)  # ids begin again
+    assert 17 not in story.world.foreign
+    story.ended(asked, began=NOW, at=NOW + 4, job_id=17, grant=grant(17))
+    assert story.acts(BindPod, NOW + 4) == []
