@@ -149,6 +149,8 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     workload = world.workloads.get(key) or _workload_of_unknown_job(world, key, read)
     relabelled.gather(world, workload, read)
     job = _take_record(world, key, event, read)
+    if job.asked_at is None and event.ended < world.quiet_until():
+        world.earlier_jobs.add((job.id, key))
     for part in read.parts:
         _note_component(world, part.id, job.id)
         former = world.placeholders.get(part.id)

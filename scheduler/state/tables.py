@@ -224,6 +224,8 @@ class Tables:
         # id of a job, and key of its workload, to the time until which a cancel whose answer was lost may still take effect.
         # The cancel names the job by id and name, so it also ends a later job of both (docs/decisions/0003).
         self.lost_cancels: dict[tuple[int, str | None], float] = {}
+        # the same of the jobs of a previous process that were read in the quiet period: it may have cancelled any of them
+        self.earlier_jobs: set[tuple[int, str | None]] = set()
         # further components of heterogeneous jobs, to their leader
         self.component_of: dict[int, int] = {}
         # if a job was read last before this time, it is read again before an action on it

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, RecordEnd, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, RecordEnd, SetPodCondition, SubmitJob
 from scheduler.events import (
     ACCOUNTING_AWAY,
     AbsenceConfirmed,
@@ -59,6 +59,28 @@ def test_a_cancel_without_an_answer_may_end_a_later_job_of_its_id_and_name_altho
     assert story.acts(BindPod, NOW + 7) == []
     story.polls({17: "RUNNING"}, at=NOW + 14)
     assert [each.job_id for each in story.acts(BindPod, NOW + 14)] == [17]
+
+
+def test_a_cancel_of_a_previous_process_may_end_the_next_job_of_the_id_and_name_that_it_names() -> None:
+    """The process cancelled the job and was killed; slurmctld loses its jobs after the first list of the next process."""
+    train = pod("train", created=START - 60)
+    story = Story(pods=(train,))
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.reads(job_of(train, 17, submitted=START - 50), at=START + 1, granted=grant(17))
+    asked = list[AllocateNow]()
+    for at in range(int(START) + 2, int(START) + 6):
+        story.polls({}, at=at)
+        for action in story.decides(at):
+            if isinstance(action, AllocateNow):
+                asked.append(action)
+            elif isinstance(action, ReadJob):
+                story.reads(None, job_id=17, at=at)
+                story.ended(action, at=at)
+    story.ended(asked[0], at=START + 6, job_id=17, grant=grant(17))
+    [shown] = story.acts(SetPodCondition, START + 6)
+    assert "slurm-bridge has just started, and a cancel that it sent before may still end Slurm job 17" in shown.message
+    story.polls({17: "RUNNING"}, at=START + 13)
+    assert [each.job_id for each in story.acts(BindPod, START + 13)] == [17]
 
 
 # --- a job that has ended, and that the list lacks --------------------------------------------------------------------
