@@ -1,6 +1,6 @@
 """Every way in which a far side can fail, and the one question about each: did the request take effect?
 
-    RemoteError(operation, side, code, message)
+    RemoteError(operation, side, number, message)
       Refused        the far side refused; nothing changed there      -> Outcome.REFUSED
         NotFound       the object does not exist, and the far side's own words prove it
         Conflict       another client changed it first, or it is already so
@@ -53,14 +53,14 @@ class NotYet(ConfigError):
 
 
 class RemoteError(BridgeError):
-    """operation: the call ("allocate"); side: "Slurm" or "Kubernetes"; code: HTTP status or Slurm error number."""
+    """operation: the call ("allocate"); side: "Slurm" or "Kubernetes"; number: Slurm's error number, or the HTTP status."""
 
-    def __init__(self, operation: str, side: str, message: str, code: int = 0) -> None:
-        super().__init__(f"{side}: {operation}: {message}" + (f" (error {code})" if code else ""))
+    def __init__(self, operation: str, side: str, message: str, number: int = 0) -> None:
+        super().__init__(f"{side}: {operation}: {message}" + (f" (error {number})" if number else ""))
         self.operation = operation
         self.side = side
         self.message = message
-        self.code = code
+        self.number = number
 
 
 class Refused(RemoteError):
@@ -91,9 +91,9 @@ class Exhausted(Refused):
     """A limit, or no room now.  retry_after_s: seconds, if the far side gave a time."""
 
     def __init__(
-        self, operation: str, side: str, message: str, code: int = 0, retry_after_s: float | None = None
+        self, operation: str, side: str, message: str, number: int = 0, retry_after_s: float | None = None
     ) -> None:
-        super().__init__(operation, side, message, code)
+        super().__init__(operation, side, message, number)
         self.retry_after_s = retry_after_s
 
 
@@ -107,7 +107,7 @@ def not_sent(operation: str, side: str) -> Unreachable:
 
 
 class AccountingUnavailable(Unreachable):
-    """slurmdbd, behind slurmrestd, does not answer; its code is always scheduler.events.ACCOUNTING_AWAY."""
+    """slurmdbd, behind slurmrestd, does not answer; its number is always slurm_errors.ACCOUNTING_AWAY."""
 
 
 class Unanswered(RemoteError):

@@ -107,7 +107,7 @@ class Executor:
 
         Messages on pods refer to the log and to /readyz.
         """
-        why = f"Slurm: {error.message.rstrip(' .?!')} (error {error.code})."
+        why = f"Slurm: {error.message.rstrip(' .?!')} (error {error.number})."
         if why != self.rejection():
             log.warning("%s", why)
         self._rejection, self._rejected_at = why, self._clock()
@@ -387,11 +387,11 @@ def _refusal(error: RemoteError) -> Refusal:
     later = isinstance(error, Exhausted | Unauthorized | Conflict) or not isinstance(error, Refused)
     retry_after_s = error.retry_after_s if isinstance(error, Exhausted) else None
     if not isinstance(error, Refused):
-        return Refusal(names.REFUSED, said(error), error.code, later=later)
-    number = f" (error {error.code})" if error.code else ""
+        return Refusal(names.REFUSED, said(error), error.number, later=later)
+    number = f" (error {error.number})" if error.number else ""
     message = f"{error.side} refused it: {error.message.rstrip(' .?!')}{number}."
     if isinstance(error, NoUserToken):
         message = error.message
     elif _is_token_rejected(error):
         message = f"Slurm does not let slurm-bridge do this{number}; its admin sees why in /readyz and the log."
-    return Refusal(names.REFUSED, message, error.code, later=later, retry_after_s=retry_after_s)
+    return Refusal(names.REFUSED, message, error.number, later=later, retry_after_s=retry_after_s)

@@ -220,10 +220,6 @@ class OutageEnded:
     at: float
 
 
-# Slurm's error number for a slurmdbd that slurmrestd or slurmdbd's own database cannot reach.
-ACCOUNTING_AWAY = 7000
-
-
 @dataclass(frozen=True, slots=True)
 class AccountingOutageBegan:
     """slurmdbd does not answer: no list of partitions, no search for jobs by name, no record of ends.  `why` is a sentence.

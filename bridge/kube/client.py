@@ -456,11 +456,11 @@ class KubeClient:
         except NotFound:
             return None
         except Unauthorized as error:
-            if error.code == FORBIDDEN:
+            if error.number == FORBIDDEN:
                 return None
             raise
         except ContractError as error:
-            if optional and error.code == 404:  # no such API
+            if optional and error.number == 404:  # no such API
                 return None
             raise
         owner = codec.owner_codec(ref).one(reply.body)
@@ -574,7 +574,7 @@ class KubeClient:
             judged(operation, reply)
         except RemoteError as error:
             outcome = type(error).__name__.lower()
-            if error.code == FORBIDDEN:
+            if error.number == FORBIDDEN:
                 self.on_forbidden(_namespace_of(path))
             if error.operation == operation:
                 raise
@@ -591,7 +591,7 @@ class KubeClient:
 
 def _with_operation(operation: str, error: RemoteError) -> RemoteError:
     """The error with the name of the operation: the transport knows only the method."""
-    renamed = type(error)(operation, error.side, error.message, error.code)
+    renamed = type(error)(operation, error.side, error.message, error.number)
     if isinstance(error, Exhausted) and isinstance(renamed, Exhausted):
         renamed.retry_after_s = error.retry_after_s
     return renamed

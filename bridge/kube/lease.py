@@ -382,7 +382,7 @@ class Lease:
         }
 
     def _cannot(self, error: RemoteError) -> str:
-        if isinstance(error, Unauthorized) and error.code != UNAUTHENTICATED:
+        if isinstance(error, Unauthorized) and error.number != UNAUTHENTICATED:
             return (
                 f"Kubernetes does not let slurm-bridge use the lease {self.terms.readable}: {said(error)} Give its account "
                 "the Role slurm-bridge-lease of manifests/base/rbac.yaml."

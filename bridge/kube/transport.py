@@ -91,8 +91,8 @@ class Call:
 class TooLong(ContractError):
     """The answer is longer than MAX_BODY.  head: its first bytes."""
 
-    def __init__(self, operation: str, side: str, message: str, code: int = 0, head: bytes = b"") -> None:
-        super().__init__(operation, side, message, code)
+    def __init__(self, operation: str, side: str, message: str, number: int = 0, head: bytes = b"") -> None:
+        super().__init__(operation, side, message, number)
         self.head = head
 
 

@@ -167,7 +167,7 @@ def _unread(pods: Sequence[Undecoded]) -> str:
 
 
 def _no_right(error: Unauthorized, namespace: str) -> BridgeError:
-    if error.code != 403:
+    if error.number != 403:
         return error
     where = (
         f"in namespace {namespace}: choose another with -n" if namespace else "in all namespaces: choose one with -n"

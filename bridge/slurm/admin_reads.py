@@ -23,11 +23,11 @@ from bridge.slurm.lists import ListDecoder
 from bridge.slurm.responses import plain
 from bridge.slurm.transport import SIDE
 from bridge.slurm.wire import Envelope, IdAnswer, Number, moment
+from scheduler.model import slurm_errors
 from scheduler.model.slurm import JobSpec, SlurmNode
 
 CONFIGURATION_SINCE = "v0.0.45"
 NO_NODE = "no-node-of-this-name-slurm-bridge-doctor"
-NODE_UNKNOWN = 2018  # slurmctld accepted all but the node that does not exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Verdict:
     @property
     def may(self) -> bool:
         """True if Slurm accepted all but the node that does not exist."""
-        return self.number in (0, NODE_UNKNOWN)
+        return self.number in (0, slurm_errors.UNKNOWN_NODE)
 
 
 # --- what slurmrestd sends ------------------------------------------------------------------------------------------
@@ -306,6 +306,6 @@ async def _tried(slurm: SlurmClient, spec: JobSpec) -> Verdict:
     try:
         taken = await slurm.ask("probe", "POST", "job/submit", _ID, body, user=spec.user)
     except Refused as refusal:
-        return Verdict(refusal.code, refusal.message)
+        return Verdict(refusal.number, refusal.message)
     await slurm.cancel(taken.job_id, spec.name, spec.user)
     return Verdict(0, "the job was accepted")

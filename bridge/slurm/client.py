@@ -25,10 +25,7 @@ from bridge.slurm import bodies, codec, wire
 from bridge.slurm.codec import Listed
 from bridge.slurm.lists import UNDECODABLE, ListAnswer, ListDecoder
 from bridge.slurm.responses import (
-    ALREADY_ENDED,
-    ANOTHERS_NAME,
     FORBIDDEN,
-    NO_SUCH_JOB,
     Decoder,
     Unchanged,
     by_number,
@@ -40,10 +37,12 @@ from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
 from bridge.slurm.user_tokens import UserToken, UserTokens
 from bridge.slurm.wire import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
 from scheduler.actions import NodeChange
+from scheduler.model import slurm_errors
 from scheduler.model.slurm import Grant, Job, JobSpec, NodeSpec, Partition, SlurmNode, States
-from scheduler.policy import unknown_names
 
 TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - the name of a header
+# Why a cancel found nothing to end.
+NOTHING_TO_END = (slurm_errors.UNKNOWN_JOB, slurm_errors.ALREADY_ENDED, slurm_errors.ANOTHERS_NAME)
 RENEWING = (401, 511)  # HTTP statuses if slurmrestd does not accept the token: bad, expired or of another cluster
 OnCall = Callable[[str, float, str], None]
 OnLeftOut = Callable[[str, str, str], None]
@@ -158,7 +157,7 @@ class SlurmClient:
             try:
                 answer = await self._get("discover", f"/slurm/{version.name}/ping/", _PING)
             except ContractError as error:
-                if error.code != 404:
+                if error.number != 404:
                     raise
                 refusal = error
                 continue
@@ -177,7 +176,7 @@ class SlurmClient:
             SIDE,
             f"it serves none of the API versions {', '.join(v.name for v in self._versions)}; either the URL does not "
             f"lead to slurmrestd or this Slurm is older than {oldest.since}",
-            refusal.code if refusal else 0,
+            refusal.number if refusal else 0,
         )
 
     # --- placeholders
@@ -236,7 +235,7 @@ class SlurmClient:
         answer = await self._write("cancel", "DELETE", self._path("jobs/"), body, _KILL, user=user)
         failures = [status.error for status in answer.status or () if status.error.code]
         for failed in failures:
-            if failed.code not in (NO_SUCH_JOB, ALREADY_ENDED, ANOTHERS_NAME):
+            if failed.code not in NOTHING_TO_END:
                 raise by_number("cancel", ErrorEntry(failed.code, failed.message or failed.string))
         return not failures
 
@@ -264,7 +263,7 @@ class SlurmClient:
         try:
             answer = await self._get("job", self._path(f"job/{job_id}"), _JOB)
         except NotFound as error:
-            if error.code != NO_SUCH_JOB:
+            if error.number != slurm_errors.UNKNOWN_JOB:
                 raise
             return None
         return _decoded("job", lambda a: codec.job(a, job_id), answer)
@@ -479,8 +478,8 @@ class SlurmClient:
             return answer
         except Invalid as error:
             outcome = "invalid"
-            if error.code == unknown_names.USER:  # Slurm's own text names the user "nobody"
-                raise Invalid(operation, SIDE, f"Slurm does not know the user {user}", error.code) from None
+            if error.number == slurm_errors.USER:  # Slurm's own text names the user "nobody"
+                raise Invalid(operation, SIDE, f"Slurm does not know the user {user}", error.number) from None
             raise
         except Unauthorized as error:
             outcome = "unauthorized"
@@ -531,7 +530,7 @@ class SlurmClient:
         try:
             reply = await transport.exchange(method, target, headers, body, deadline_s=left_s)
         except RemoteError as error:  # the transport names the path, and here the operation is known
-            raise type(error)(operation, SIDE, error.message, error.code) from None
+            raise type(error)(operation, SIDE, error.message, error.number) from None
         return replace(reply, body=without(headers[TOKEN_HEADER], reply.body))
 
     def _headers(self, operation: str, tokens: TokenSource, user: str) -> dict[str, str]:
@@ -559,29 +558,29 @@ class SlurmClient:
             return self._tokens
         return self._acting_tokens if self.user_tokens is None else self.user_tokens.of(user)
 
-    def _no_token_of(self, user: str, operation: str, why: str, code: int = 401, token: str = "") -> NoUserToken:
+    def _no_token_of(self, user: str, operation: str, why: str, number: int = 401, token: str = "") -> NoUserToken:
         """Record that the bridge has no usable token of that user.  Returns the error for the request.
 
-        token, code   the token that Slurm did not accept, and Slurm's error number; "" and 401: there is no token to send
+        token, number  the token that Slurm did not accept, and Slurm's error number; "" and 401: there is no token to send
         """
         assert self.user_tokens is not None
         message = f"slurm-bridge cannot act as Slurm user {user}: {why}"
         self.user_tokens.note_refused(user, message, token)
-        return NoUserToken(operation, SIDE, message, code)
+        return NoUserToken(operation, SIDE, message, number)
 
     def _with_advice(self, error: Unauthorized, tokens: TokenSource, user: str) -> Unauthorized:
         """The error, with advice about the token that was not accepted."""
-        if isinstance(error, NoUserToken) or error.code == FORBIDDEN:  # there is a token, or no token is at fault
+        if isinstance(error, NoUserToken) or error.number == FORBIDDEN:  # there is a token, or no token is at fault
             return error
         trouble = problem(tokens, self._clock())
         if isinstance(tokens, UserToken):
-            why = trouble or f"{tokens.name}: Slurm does not accept it (error {error.code}). {tokens.advice}"
-            return self._no_token_of(user, error.operation, why, error.code, tokens.last)
+            why = trouble or f"{tokens.name}: Slurm does not accept it (error {error.number}). {tokens.advice}"
+            return self._no_token_of(user, error.operation, why, error.number, tokens.last)
         advice = trouble or (
             f"{error.message}. {tokens.name}: a token of this Slurm cluster, of a user who may do this? If not, replace it: "
             f"{command(tokens.user)}"
         )
-        return Unauthorized(error.operation, SIDE, advice, error.code)
+        return Unauthorized(error.operation, SIDE, advice, error.number)
 
 
 def _node_path(name: str) -> str:

@@ -29,43 +29,46 @@ from bridge.errors import (
 from bridge.slurm.lists import UNDECODABLE
 from bridge.slurm.transport import SIDE, Reply
 from bridge.slurm.wire import Envelope, ErrorEntry
-from scheduler.events import ACCOUNTING_AWAY
-
-AUTHENTICATION: Final = 1007
-NO_SUCH_JOB: Final = 2017
-ALREADY_ENDED: Final = 2021
-ANOTHERS_NAME: Final = 2172  # the job with this id has another name
-DEPENDENCY: Final = 2038
-
-# Numbers from here on are verdicts of slurmctld or slurmdbd about the request.
-FIRST_VERDICT = 2000
+from scheduler.model.slurm_errors import (
+    ACCOUNTING_AWAY,
+    ADVICE,
+    AUTHENTICATION,
+    BUSY,
+    CONTROLLER_AWAY,
+    DEFERRED,
+    DEPENDENCY,
+    FIRST_VERDICT,
+    LIMIT,
+    MAX_JOBS,
+    NO_LICENSE_LEFT,
+    NODE_EXISTS,
+    NODES_UNAVAILABLE,
+    PRIORITY,
+    UNANSWERED,
+    UNKNOWN_JOB,
+    UNKNOWN_NODE,
+)
 
 # Slurm's slurm_errno.h.  A number that is not in this table means Invalid, with Slurm's own text.
 MEANING: Mapping[int, type[RemoteError]] = {
-    AUTHENTICATION: Unauthorized,  # "Protocol authentication error": bad, expired or foreign token alike
-    1800: Unreachable,  # slurmctld is down: slurmrestd sent nothing on
-    2007: Exhausted,  # MaxJobCount
-    2013: Exhausted,  # jobs of higher or equal priority wait
-    2016: Exhausted,  # no room now
-    NO_SUCH_JOB: NotFound,
-    2018: Invalid,  # a node name that Slurm does not know (any more): poll the nodes
-    2040: Exhausted,  # no license is left now
-    2050: Exhausted,  # a limit of the user, account or QOS (MaxSubmitJobs, MaxJobs, GrpTRES with `immediate`)
-    2068: Exhausted,  # the nodes that would do are down, drained or reserved
-    2125: Exhausted,  # SchedulerParameters=defer: no immediate allocations; the job may be submitted to the queue
-    2168: Conflict,  # a node of that name exists
-    5004: Unanswered,  # slurmctld did not answer in time; it may have acted
+    AUTHENTICATION: Unauthorized,
+    CONTROLLER_AWAY: Unreachable,
+    MAX_JOBS: Exhausted,
+    PRIORITY: Exhausted,
+    BUSY: Exhausted,
+    UNKNOWN_JOB: NotFound,
+    UNKNOWN_NODE: Invalid,
+    NO_LICENSE_LEFT: Exhausted,
+    LIMIT: Exhausted,
+    NODES_UNAVAILABLE: Exhausted,
+    DEFERRED: Exhausted,
+    NODE_EXISTS: Conflict,
+    UNANSWERED: Unanswered,
 }
 FORBIDDEN: Final = 403
 # slurm_strerror of "no particular reason"; it proves nothing.
 _NO_NUMBER = (0, -1, 0xFFFFFFFF)
 WHERE_TO_LOOK = "slurmctld may be down, `scontrol ping` shows it"
-
-# Advice that Slurm's own text lacks.
-ADVICE: Mapping[int, str] = {
-    DEPENDENCY: "it does not know a job that this one depends on, or knows it no more",
-    2048: "there is no such license, or not that many",
-}
 
 # Warnings on a write that say nothing about what we sent, by their source, and why.  (One about a field that Slurm did
 # not understand has that field as its source: "#/job/cpus_per_task/".)

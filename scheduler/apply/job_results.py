@@ -10,10 +10,10 @@ from scheduler import actions as act
 from scheduler import events as ev
 from scheduler.actions import Outcome
 from scheduler.apply.reused_ids import job_of_call
-from scheduler.apply.submission_results import UNKNOWN_NODE
+from scheduler.model import slurm_errors
 from scheduler.model.limits import KnownLimits, LimitsOf
 from scheduler.model.refusal import Refusal
-from scheduler.policy import unknown_names
+from scheduler.policy import refused_names
 from scheduler.state.backoff import Attempt
 from scheduler.state.placeholder import CANCELLED, Placeholder, RefusedChange
 from scheduler.state.workload import Workload
@@ -87,7 +87,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     world.back_off(workload, event.at, attempt=Attempt.UPDATE_JOB)
     if event.outcome is not Outcome.REFUSED or event.refusal is None or event.refusal.later:
         return
-    if event.refusal.number == UNKNOWN_NODE:
+    if event.refusal.number == slurm_errors.UNKNOWN_NODE:
         world.nodes_stale = True
         return
     why = _with_remedy(world, workload, action, event.refusal)
@@ -96,15 +96,15 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
 
 def _with_remedy(world: World, workload: Workload, action: act.UpdateJob, refusal: Refusal) -> Refusal:
     """The refusal of a change, with what was asked for and what an admin can do, as the refusal of a submission has it."""
-    if refusal.number not in unknown_names.NUMBERS or not workload.pods:
+    if refusal.number not in slurm_errors.WITH_REMEDY or not workload.pods:
         return refusal
     component = replace((action.spec, *action.spec.parts)[action.component], parts=())
-    return unknown_names.with_names(refusal, component, world.tenant_of(workload.pod), world.default_partition)
+    return refused_names.with_names(refusal, component, world.tenant_of(workload.pod), world.default_partition)
 
 
 def _note_accounting_outage(world: World, event: ev.ActionEnded) -> bool:
     """If the answer shows that slurmdbd does not answer, note the outage and return True."""
-    if event.refusal is None or event.refusal.number != ev.ACCOUNTING_AWAY:
+    if event.refusal is None or event.refusal.number != slurm_errors.ACCOUNTING_AWAY:
         return False
     world.apply_part(ev.AccountingOutageBegan(event.at, event.refusal.message))
     return True

@@ -12,7 +12,18 @@ from scheduler.apply import reused_ids
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant
-from scheduler.policy import unknown_names
+from scheduler.model.slurm_errors import (
+    BUSY,
+    DEFERRED,
+    DEPENDENCY,
+    FIRST_VERDICT,
+    NODES_UNAVAILABLE,
+    PARTITION_DOWN,
+    PRIORITY,
+    UNKNOWN_NODE,
+    WITH_REMEDY,
+)
+from scheduler.policy import refused_names
 from scheduler.state.anomalies import reject
 from scheduler.state.in_flight import InFlight, JobSearch
 from scheduler.state.placeholder import PENDING, RUNNING, Placeholder
@@ -22,12 +33,8 @@ from scheduler.state.world import World
 
 # No nodes for an immediate allocation: not now ("insufficient priority", "busy"), not while the partition is DOWN, although
 # jobs may wait in its queue, or never (SchedulerParameters has `defer`).
-NO_ROOM = frozenset({2013, 2016, 2101, 2125})
-TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (Slurm facts 8)
-UNKNOWN_NODE = 2018  # the request names a node that Slurm does not have
-UNAVAILABLE = frozenset({UNKNOWN_NODE, 2068})  # nodes that no job can have: unknown; down, drained or reserved
-SLURMS_OWN = 2000  # error numbers of slurmctld begin here; lower numbers are of the system, of HTTP or of the protocol
-
+NO_ROOM = frozenset({PRIORITY, BUSY, PARTITION_DOWN, DEFERRED})
+UNAVAILABLE = frozenset({UNKNOWN_NODE, NODES_UNAVAILABLE})  # nodes that no job can have
 
 _Submission = act.AllocateNow | act.SubmitJob
 
@@ -45,10 +52,10 @@ def _submission_ended(world: World, action: _Submission, event: ev.ActionEnded) 
             _submitted(world, workload, action, event, event.job_id, in_flight, breaker)
     elif event.outcome is Outcome.UNKNOWN:
         _submission_unanswered(world, workload, action, event, in_flight)
-    elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and event.refusal_number < SLURMS_OWN:
+    elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and event.refusal_number < FIRST_VERDICT:
         world.back_off(workload, event.at)  # the token was rejected, which says nothing about the nodes
         workload.refused = event.refusal
-    elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and event.refusal_number != TWIN:
+    elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and event.refusal_number != DEPENDENCY:
         _reacquire_refused(world, workload, in_flight, event)
     elif event.outcome is Outcome.REFUSED and event.refusal is not None:
         _submission_refused(world, workload, breaker, action, event, event.refusal)
@@ -198,8 +205,8 @@ def _submission_refused(
     if refusal.number == UNKNOWN_NODE:
         world.nodes_stale = True
         return
-    if refusal.number in unknown_names.NUMBERS and workload.pods:
-        refusal = unknown_names.with_names(refusal, action.spec, world.tenant_of(workload.pod), world.default_partition)
+    if refusal.number in WITH_REMEDY and workload.pods:
+        refusal = refused_names.with_names(refusal, action.spec, world.tenant_of(workload.pod), world.default_partition)
     if workload.refused is None and world.is_inherited(workload):
         _search_hidden_twin(world, workload, action, event)
     workload.refused = refusal
@@ -216,13 +223,13 @@ def _queue_instead(
     if refusal.number in NO_ROOM:
         breaker.note_refused(event.at, world.config.tuning.breaker_open_s)
         return True
-    if refusal.number == TWIN:  # before the check of `later`, which a twin may set, too
+    if refusal.number == DEPENDENCY:  # a twin; before the check of `later`, which it may set, too
         _search_twin(world, workload, action, event)
         if action.spec.required_nodes:  # each request leaves a FAILED record, and the job cannot be queued
             world.back_off(workload, event.at)
             workload.refused = refusal
         return True
-    return refusal.later and refusal.number >= SLURMS_OWN  # a limit, which a job in the queue may wait for
+    return refusal.later and refusal.number >= FIRST_VERDICT  # a limit, which a job in the queue may wait for
 
 
 def _search_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:

@@ -16,22 +16,18 @@ from scheduler.actions import OnSlurmNode
 from scheduler.model.kubernetes import Node
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SlurmNode
+from scheduler.model.slurm_errors import NODE_ADVICE
 from scheduler.nodes.registration import Size, size, size_mismatch
 from scheduler.place.feasible import slurm_name
 
 NOT_YET = float("-inf")  # a time: it has not happened yet
 UNDER_WAY = float("inf")
-# Advice for errors of Slurm whose text has none, by error number.
-ADVICE = {
-    2010: "Slurm lets only its administrators change nodes: name a token of SlurmUser in slurm_acting_token_file.",
-    2168: "Another client created it meanwhile.",
-    2178: "Slurm's topology has no unit of that name: correct the node's label, or add the unit to topology.yaml.",
-}
 
 
 def with_advice(refusal: Refusal) -> str:
     """Slurm's message, with advice if there is some."""
-    return f"{refusal.message} {ADVICE[refusal.number]}" if refusal.number in ADVICE else refusal.message
+    advice = NODE_ADVICE.get(refusal.number)
+    return f"{refusal.message} {advice}" if advice else refusal.message
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ async def said(asked: Awaitable[Any], shown: Callable[[Any], Any] = lambda value
     try:
         return shown(await asked)
     except RemoteError as error:
-        return type(error).__name__, error.code
+        return type(error).__name__, error.number
 
 
 def differences(calls: Calls, real: Transcript, simulated: Transcript) -> list[Difference]:

@@ -47,7 +47,7 @@ async def test_a_refused_update_may_have_changed_the_comment(slurm: Slurm) -> No
     wanted = replace(spec, comment="new", memory_mib=200)
     with pytest.raises(Invalid) as no:
         await slurm.client.update(job_id, "alice", wanted, frozenset({"comment", "memory_mib"}))
-    assert no.value.code == 2036
+    assert no.value.number == 2036
     assert (await read(slurm, job_id)).comment == "new"
 
 
@@ -70,4 +70,4 @@ async def test_a_cancelled_job_keeps_why_it_waited(slurm: Slurm) -> None:
 async def test_a_node_that_serves_cannot_be_resumed(slurm: Slurm) -> None:
     with pytest.raises(Invalid) as no:
         await slurm.client.change_node(slurm.place.name, NodeChange.RESUME, "")
-    assert no.value.code == 2180
+    assert no.value.number == 2180

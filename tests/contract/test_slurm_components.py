@@ -52,7 +52,7 @@ async def test_components_start_together_and_hold_nothing_before(slurm: Slurm) -
     # one name: a repeated submission waits for all of them
     with pytest.raises(Conflict) as caught:
         await slurm.client.allocate_now(slurm.spec("mpi"))
-    assert caught.value.code == 2038
+    assert caught.value.number == 2038
     twin = await slurm.client.submit(launcher_and_workers(slurm))
     assert await slurm.end(workers.id)
     states = await slurm.client.states()
@@ -86,7 +86,7 @@ async def test_only_their_user_may_end_the_components(slurm: Slurm) -> None:
     leader = await slurm.client.submit(launcher_and_workers(slurm))
     with pytest.raises(Invalid) as caught:
         await slurm.end(leader, user="bob")
-    assert caught.value.code == 2002
+    assert caught.value.number == 2002
 
 
 REFUSALS = {
@@ -101,7 +101,7 @@ async def test_one_impossible_component_refuses_the_whole_job(slurm: Slurm, case
     options, number, text = REFUSALS[case]
     with pytest.raises(Invalid, match=text) as caught:
         await slurm.client.submit(launcher_and_workers(slurm, **options))
-    assert caught.value.code == number
+    assert caught.value.number == number
 
 
 async def starts(slurm: Slurm, spec: JobSpec) -> bool:

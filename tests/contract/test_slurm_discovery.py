@@ -40,7 +40,7 @@ async def test_a_404_that_is_not_of_slurm_does_not_mean_that_a_job_is_gone(slurm
     client._transport._prefix = "/elsewhere"  # type: ignore[attr-defined]  # from now on an ingress answers
     with pytest.raises(ContractError) as caught:
         await client.job(1)
-    assert caught.value.code == 404
+    assert caught.value.number == 404
 
 
 async def test_a_token_that_slurm_does_not_accept_is_reported_with_what_to_do(slurm: Slurm) -> None:
@@ -48,7 +48,7 @@ async def test_a_token_that_slurm_does_not_accept_is_reported_with_what_to_do(sl
     await client.discover()  # a ping needs no rights
     with pytest.raises(Unauthorized, match="a token of this Slurm cluster") as caught:
         await client.states()
-    assert caught.value.code == 1007
+    assert caught.value.number == 1007
 
 
 async def test_an_expired_token_is_reported_with_its_age(slurm: Slurm) -> None:

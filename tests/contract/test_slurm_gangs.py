@@ -114,7 +114,7 @@ async def test_an_exclusive_gang_is_charged_for_the_memory_of_idle_cpus_unless_i
     options = {"exclusive": "exclusive", "memory_mib": slurm.place.memory_mib // 4}
     with pytest.raises(Invalid) as caught:
         await granted(slurm, "packed", 2, **options)
-    assert caught.value.code == 2014
+    assert caught.value.number == 2014
     grant = await granted(slurm, "spread", 2, tasks_per_node=1, **options)
     assert [node.memory_mib for node in grant.nodes] == [slurm.place.memory_mib // 4] * 2
     [node] = (await granted(slurm, "pair", 2, tasks_per_node=2, **options)).nodes
@@ -127,7 +127,7 @@ async def test_a_gang_is_one_job_that_shows_its_tasks_and_has_no_twin(slurm: Slu
     assert (job.tasks, job.het_id, job.het_offset, job.parts) == (4, None, None, ())
     with pytest.raises(Conflict) as caught:
         await granted(slurm, "gang", 4)
-    assert caught.value.code == 2038
+    assert caught.value.number == 2038
 
 
 async def test_a_gang_that_is_larger_than_what_is_free_holds_nothing_and_starts_when_it_fits(slurm: Slurm) -> None:
@@ -135,7 +135,7 @@ async def test_a_gang_that_is_larger_than_what_is_free_holds_nothing_and_starts_
     full = await slurm.client.allocate_now(slurm.spec("full", cpus_per_task=a_node))
     with pytest.raises(Exhausted) as caught:
         await granted(slurm, "at once", 3, tasks_per_node=1)
-    assert caught.value.code == 2016
+    assert caught.value.number == 2016
     gang = await slurm.client.submit(slurm.gang("gang", 3, cpus_per_task=a_node))
     job = await slurm.until(lambda: read(slurm, gang), lambda job: job.reason == "Resources", within=100)
     assert (job.nodes, "PENDING" in job.states) == ("", True)
@@ -183,7 +183,7 @@ async def test_an_impossible_gang_is_refused_with_slurms_number_and_text(slurm: 
     options, number, text = REFUSALS[case]
     with pytest.raises(Invalid, match=text) as caught:
         await slurm.client.submit(slurm.gang("refused", **options))
-    assert caught.value.code == number
+    assert caught.value.number == number
 
 
 async def test_exactly_the_nodes_that_are_required_are_granted_or_none(slurm: Slurm) -> None:
@@ -202,4 +202,4 @@ async def test_exactly_the_nodes_that_are_required_are_granted_or_none(slurm: Sl
 async def test_a_node_that_slurm_does_not_know_cannot_be_required(slurm: Slurm) -> None:
     with pytest.raises(Invalid) as caught:
         await granted(slurm, "gone", 1, required_nodes="nowhere")
-    assert caught.value.code == 2018
+    assert caught.value.number == 2018

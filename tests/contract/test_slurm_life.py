@@ -49,14 +49,14 @@ async def test_a_job_that_slurm_does_not_know_is_read_as_none(slurm: Slurm) -> N
 async def test_what_an_unknown_job_holds_is_not_found(slurm: Slurm) -> None:
     with pytest.raises(NotFound) as caught:
         await slurm.client.grant(UNKNOWN, "alice")
-    assert caught.value.code == 2017
+    assert caught.value.number == 2017
 
 
 async def test_a_waiting_job_holds_nothing(slurm: Slurm) -> None:
     _, queued = await waiting(slurm)
     with pytest.raises(Invalid) as caught:
         await slurm.client.grant(queued, "alice")
-    assert caught.value.code == 2085
+    assert caught.value.number == 2085
 
 
 async def test_a_waiting_job_shows_its_reason_its_expected_start_and_its_planned_nodes(slurm: Slurm) -> None:
@@ -153,7 +153,7 @@ async def test_a_change_that_is_not_possible_is_refused(slurm: Slurm, field: str
     _, queued = await waiting(slurm)
     with pytest.raises(Invalid) as caught:
         await slurm.client.update(queued, "alice", slurm.spec("waiting", **{field: value}), frozenset({field}))
-    assert caught.value.code == number
+    assert caught.value.number == number
 
 
 async def test_the_time_limit_and_comment_of_a_running_job_can_be_changed_and_its_place_cannot(slurm: Slurm) -> None:
@@ -166,7 +166,7 @@ async def test_the_time_limit_and_comment_of_a_running_job_can_be_changed_and_it
     assert job.ends == job.starts + 5 * 60
     with pytest.raises(Invalid) as caught:
         await slurm.client.update(job_id, "alice", spec, frozenset({"partition"}))
-    assert caught.value.code == 2073
+    assert caught.value.number == 2073
 
 
 async def test_the_job_of_another_user_can_neither_be_changed_nor_ended(slurm: Slurm) -> None:
@@ -175,7 +175,7 @@ async def test_the_job_of_another_user_can_neither_be_changed_nor_ended(slurm: S
         await slurm.client.nudge(job_id, "bob")
     with pytest.raises(Invalid) as ended:
         await slurm.end(job_id, user="bob")
-    assert (changed.value.code, ended.value.code) == (2010, 2002)
+    assert (changed.value.number, ended.value.number) == (2010, 2002)
     job = await read(slurm, job_id)
     assert "RUNNING" in job.states
     assert job.comment == ""
@@ -220,13 +220,13 @@ async def test_an_ended_job_holds_nothing_and_cannot_be_changed(slurm: Slurm) ->
         await slurm.client.grant(job_id, "alice")
     with pytest.raises(Invalid) as changed:
         await slurm.client.nudge(job_id, "alice")
-    assert (held.value.code, changed.value.code) == (2085, 2084)
+    assert (held.value.number, changed.value.number) == (2085, 2084)
 
 
 async def test_an_unknown_job_cannot_be_changed(slurm: Slurm) -> None:
     with pytest.raises(NotFound) as caught:
         await slurm.client.nudge(UNKNOWN, "alice")
-    assert caught.value.code == 2017
+    assert caught.value.number == 2017
 
 
 async def test_a_job_ends_at_its_time_limit(slurm: Slurm) -> None:
@@ -254,7 +254,7 @@ async def test_a_job_on_a_drained_node_runs_on_and_nothing_new_starts_there(slur
     try:
         with pytest.raises(Exhausted) as caught:
             await running(slurm, "new")
-        assert caught.value.code == 2068
+        assert caught.value.number == 2068
         waits = await slurm.client.submit(slurm.spec("waits"))
         await slurm.until(lambda: read(slurm, waits), lambda job: job.reason == "ReqNodeNotAvail", within=50)
         assert "RUNNING" in (await read(slurm, job_id)).states

@@ -28,13 +28,13 @@ async def test_without_a_controller_a_ping_is_answered_and_says_that_it_does_not
 async def test_without_a_controller_an_allocation_has_no_effect(without_controller: Slurm) -> None:
     with pytest.raises(Unreachable) as caught:
         await without_controller.client.allocate_now(without_controller.spec("down"))
-    assert caught.value.code == 1800
+    assert caught.value.number == 1800
 
 
 async def test_without_a_controller_a_submission_has_no_effect(without_controller: Slurm) -> None:
     with pytest.raises(Unreachable) as caught:
         await without_controller.client.submit(without_controller.spec("down"))
-    assert caught.value.code == 1800
+    assert caught.value.number == 1800
 
 
 async def test_without_a_controller_the_states_are_unknown_and_not_none(without_controller: Slurm) -> None:

@@ -68,7 +68,7 @@ async def test_a_twin_of_a_living_job_is_refused_at_once(slurm: Slurm) -> None:
     first = await granted(slurm, "twin")
     with pytest.raises(Conflict) as caught:
         await granted(slurm, "twin")
-    assert caught.value.code == 2038
+    assert caught.value.number == 2038
     assert await slurm.end(first)
     await granted(slurm, "twin")
 
@@ -98,14 +98,14 @@ async def test_used_cores_leave_no_room_for_an_immediate_allocation(slurm: Slurm
     await granted(slurm, "all", cpus_per_task=slurm.place.cpus)
     with pytest.raises(Exhausted) as caught:
         await granted(slurm, "one")
-    assert caught.value.code == 2016
+    assert caught.value.number == 2016
 
 
 async def test_used_memory_leaves_no_room_for_an_immediate_allocation(slurm: Slurm) -> None:
     await granted(slurm, "all", memory_mib=slurm.place.memory_mib - 50)
     with pytest.raises(Exhausted) as caught:
         await granted(slurm, "one")
-    assert caught.value.code == 2016
+    assert caught.value.number == 2016
 
 
 async def test_used_devices_leave_no_room_for_an_immediate_allocation(slurm: Slurm) -> None:
@@ -113,7 +113,7 @@ async def test_used_devices_leave_no_room_for_an_immediate_allocation(slurm: Slu
     assert await granted(slurm, "without devices")
     with pytest.raises(Exhausted) as caught:
         await granted(slurm, "one", gres=(("gpu", 1),))
-    assert caught.value.code == 2016
+    assert caught.value.number == 2016
 
 
 async def test_while_a_job_waits_in_the_partition_no_immediate_allocation_is_granted_there(slurm: Slurm) -> None:
@@ -122,7 +122,7 @@ async def test_while_a_job_waits_in_the_partition_no_immediate_allocation_is_gra
     await slurm.until(lambda: read(slurm, waiting), lambda job: job.reason == "Resources", within=100)
     with pytest.raises(Exhausted) as caught:
         await granted(slurm, "small enough")
-    assert caught.value.code == 2013
+    assert caught.value.number == 2013
 
 
 REFUSALS = {
@@ -152,7 +152,7 @@ async def test_an_impossible_job_is_refused_with_slurms_number_and_text(slurm: S
     options, number, text = REFUSALS[case]
     with pytest.raises(Invalid, match=text) as caught:
         await slurm.client.submit(slurm.spec("refused", **options))
-    assert caught.value.code == number
+    assert caught.value.number == number
 
 
 @pytest.mark.parametrize("case", [case for case in REFUSALS if case != "user"])
@@ -160,14 +160,14 @@ async def test_an_impossible_immediate_allocation_is_refused_with_the_same_numbe
     options, number, _ = REFUSALS[case]
     with pytest.raises(Invalid) as caught:
         await granted(slurm, "refused", **options)
-    assert caught.value.code == number
+    assert caught.value.number == number
 
 
 async def test_a_user_over_a_limit_on_resources_waits_and_gets_no_immediate_allocation(slurm: Slurm) -> None:
     await granted(slurm, "four", user="bob", gres=(("gpu", 4),))
     with pytest.raises(Exhausted) as caught:
         await granted(slurm, "one more", user="bob", gres=(("gpu", 1),))
-    assert caught.value.code == 2050
+    assert caught.value.number == 2050
     waiting = await slurm.client.submit(slurm.spec("one more", user="bob", gres=(("gpu", 1),)))
     await slurm.until(lambda: read(slurm, waiting), lambda job: job.reason == "AssocGrpGRES", within=100)
 
@@ -178,7 +178,7 @@ async def test_a_user_over_a_limit_on_jobs_is_refused_and_other_users_are_not(sl
         await slurm.client.submit(slurm.spec(f"many-{number}", user="bob"))
     with pytest.raises(Exhausted) as caught:
         await slurm.client.submit(slurm.spec("one too many", user="bob"))
-    assert caught.value.code == 2050
+    assert caught.value.number == 2050
     assert await slurm.client.submit(slurm.spec("another's"))
 
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from bridge.slurm import admin_reads
-from bridge.slurm.admin_reads import NODE_UNKNOWN
 from bridge.slurm.wire import API_VERSIONS
+from scheduler.model.slurm_errors import UNKNOWN_NODE
 from tests.contract.slurm_subjects import Slurm
 
 # What is tried -> the number that Slurm refuses it with; 2018 stands for "all but the node was accepted".
 TRIALS: dict[str, tuple[dict[str, Any], int]] = {
-    "nothing": ({}, NODE_UNKNOWN),
-    "partition": ({"partition": "main"}, NODE_UNKNOWN),
-    "account": ({"account": "teama-dev"}, NODE_UNKNOWN),
-    "qos": ({"qos": "high"}, NODE_UNKNOWN),
+    "nothing": ({}, UNKNOWN_NODE),
+    "partition": ({"partition": "main"}, UNKNOWN_NODE),
+    "account": ({"account": "teama-dev"}, UNKNOWN_NODE),
+    "qos": ({"qos": "high"}, UNKNOWN_NODE),
     "no-such-partition": ({"partition": "nope"}, 2000),
     "account-of-others": ({"account": "teamb"}, 2045),
     "no-such-qos": ({"qos": "nope"}, 2066),
@@ -29,7 +29,7 @@ async def test_what_a_user_may_do_is_tested_without_effect(slurm: Slurm, case: s
     before = await slurm.client.states()
     verdict = await admin_reads.probe(slurm.client, "alice", **choices)
     assert verdict.number == number
-    assert verdict.may is (number == NODE_UNKNOWN)
+    assert verdict.may is (number == UNKNOWN_NODE)
     assert await slurm.client.states() == before
 
 
@@ -40,11 +40,11 @@ async def test_a_user_whom_slurmctld_does_not_know_is_reported(slurm: Slurm) -> 
 
 # What of a whole job is tried before the node that does not exist.
 JOBS: dict[str, tuple[dict[str, Any], int]] = {
-    "as-it-is": ({}, NODE_UNKNOWN),
+    "as-it-is": ({}, UNKNOWN_NODE),
     "feature": ({"constraints": "nope"}, 2029),
     "devices": ({"gres": (("foo", 1),)}, 2072),
     "too-many-cpus": ({"cpus_per_task": 99_999}, 2005),
-    "a-reservation-is-not-tried": ({"reservation": "nope"}, NODE_UNKNOWN),
+    "a-reservation-is-not-tried": ({"reservation": "nope"}, UNKNOWN_NODE),
     "too-long": ({"partition": "short", "time_limit_min": 60}, 2051),
 }
 

@@ -44,11 +44,11 @@ async def test_the_job_of_another_user_is_not_changed_ended_recorded_or_read_in_
         await client.nudge(job_id, "bob")
     with pytest.raises(Invalid) as ended:
         await client.cancel(job_id, spec.name, "bob")
-    assert (held.value.code, changed.value.code, ended.value.code) == (2010, 2010, 2002)
+    assert (held.value.number, changed.value.number, ended.value.number) == (2010, 2010, 2002)
     assert await client.cancel(job_id, spec.name, "alice")
     with pytest.raises(Invalid) as recorded:
         await client.record_end(job_id, "bob", 3, "ns/theirs: Error")
-    assert recorded.value.code == 2002
+    assert recorded.value.number == 2002
 
 
 async def test_an_ordinary_token_reads_what_the_bridge_reads(slurm: Slurm, client: SlurmClient) -> None:
@@ -65,7 +65,7 @@ async def test_an_ordinary_token_names_no_other_user(slurm: Slurm, tmp_path: Pat
     await client.discover()
     with pytest.raises(Unauthorized) as caught:
         await client.submit(slurm.spec("named"))
-    assert caught.value.code == 1007
+    assert caught.value.number == 1007
 
 
 async def test_an_ordinary_token_changes_no_node(slurm: Slurm, client: SlurmClient) -> None:
@@ -75,4 +75,4 @@ async def test_an_ordinary_token_changes_no_node(slurm: Slurm, client: SlurmClie
         await client.remove_node(slurm.place.name)
     with pytest.raises(Invalid) as reconfigured:
         await client.reconfigure()
-    assert {each.value.code for each in (changed, removed, reconfigured)} == {2010}
+    assert {each.value.number for each in (changed, removed, reconfigured)} == {2010}

@@ -96,7 +96,7 @@ async def test_a_placeholder_never_ends_well_enough_for_afterok(slurm: Slurm) ->
 async def test_a_dependency_on_the_success_of_an_unknown_job_is_refused(slurm: Slurm, kind: str) -> None:
     with pytest.raises(Invalid, match="it does not know a job that this one depends on") as caught:
         await slurm.client.submit(slurm.spec("waits", dependency=f"singleton,{kind}:{UNKNOWN}"))
-    assert caught.value.code == 2038
+    assert caught.value.number == 2038
 
 
 async def test_a_dependency_on_the_end_of_an_unknown_job_is_fulfilled(slurm: Slurm) -> None:
@@ -113,7 +113,7 @@ async def test_an_immediate_allocation_of_a_job_that_may_not_start_is_refused_li
     options: dict[str, Any] = {"begin": NEW_YEAR} if wait == "begin" else {"dependency": f"singleton,afterany:{other}"}
     with pytest.raises(Conflict) as caught:
         await running(slurm, "waits", **options)
-    assert caught.value.code == 2038
+    assert caught.value.number == 2038
 
 
 @pytest.mark.parametrize(
@@ -143,11 +143,11 @@ async def test_licenses_are_counted(slurm: Slurm) -> None:
     first = await running(slurm, "most", licenses=most)
     with pytest.raises(Exhausted) as caught:
         await running(slurm, "more", licenses=more)
-    assert caught.value.code == 2040
+    assert caught.value.number == 2040
     job_id = await waiting(slurm, "Licenses", "more", licenses=more)
     with pytest.raises(Exhausted) as caught:
         await running(slurm, "behind")
-    assert caught.value.code == 2013
+    assert caught.value.number == 2013
     await slurm.client.update(
         job_id, "alice", replace(slurm.spec("more"), licenses=(("matlab", 2),)), frozenset({"licenses"})
     )
@@ -164,7 +164,7 @@ async def test_a_time_limit_that_is_shorter_than_time_min_is_refused(slurm: Slur
     for ask in (slurm.client.submit, slurm.client.allocate_now):
         with pytest.raises(Invalid) as caught:
             await ask(slurm.spec("contradicts", **options))
-        assert caught.value.code == 2124
+        assert caught.value.number == 2124
 
 
 async def test_an_immediate_allocation_gets_the_whole_time_limit(slurm: Slurm) -> None:
@@ -182,7 +182,7 @@ async def test_time_min_of_a_waiting_job_can_be_changed_and_removed(slurm: Slurm
     await update({"time_least_min"}, time_least_min=40)
     with pytest.raises(Invalid) as caught:
         await update({"time_limit_min"}, time_limit_min=30)
-    assert caught.value.code == 2124
+    assert caught.value.number == 2124
     await update({"time_limit_min", "time_least_min"}, time_limit_min=30, time_least_min=15)
     await update({"time_least_min"}, time_least_min=None)
     await update({"time_limit_min"}, time_limit_min=5)

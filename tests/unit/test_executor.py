@@ -222,7 +222,7 @@ async def test_a_failure_is_an_outcome_with_words(error: RemoteError, outcome: O
     ended, _ = await perform(act.SubmitJob("key", SPEC, "why"), submit=error)
     assert ended.outcome is outcome
     assert ended.refusal is not None
-    assert (ended.refusal.number, ended.refusal.later) == (error.code, later)
+    assert (ended.refusal.number, ended.refusal.later) == (error.number, later)
     if not isinstance(error, Unauthorized):
         assert error.message in ended.refusal.message
     assert ended.refusal.message.endswith(".")

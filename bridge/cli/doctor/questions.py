@@ -65,7 +65,7 @@ def sentence(error: BridgeError) -> str:
         ("slurm", "kube")
     ):  # no address, no program
         text = text[:1].upper() + text[1:]
-    number = f" (error {error.code})" if error.code else ""
+    number = f" (error {error.number})" if error.number else ""
     return f"{text}{number}" + ("" if text.endswith("?") else ".")
 
 

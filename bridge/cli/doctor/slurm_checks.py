@@ -12,18 +12,16 @@ from bridge.cli.doctor.views import Choice, Observations, Observed, Token
 from bridge.preflight.checks import token_lacks_node_rights
 from bridge.settings import LOOPBACK
 from bridge.slurm.admin_reads import Verdict
-from bridge.slurm.responses import AUTHENTICATION
 from bridge.slurm.token import age, command
 from bridge.slurm.user_tokens import advice
-from scheduler.policy import unknown_names
+from scheduler.model import slurm_errors
 from scheduler.policy.rules import ANY
 from scheduler.policy.templates import is_template
 
 LATE_SHARE = 0.2  # a program that renews tokens has done so when a fifth of the lifetime is left
 SLOW_S = 0.5  # a ping that takes longer: slurmctld is busy, or far
-LIMIT = 2050  # a limit of the user or account is reached now; what was asked is allowed as such
-OTHERS_MAY_NOT = (AUTHENTICATION, 401, 403, 511)
-NUMBERS = {"account": unknown_names.ACCOUNT, "partition": unknown_names.PARTITION, "qos": unknown_names.QOS}
+OTHERS_MAY_NOT = (slurm_errors.AUTHENTICATION, 401, 403, 511)
+NUMBERS = {"account": slurm_errors.ACCOUNT, "partition": slurm_errors.PARTITION, "qos": slurm_errors.QOS}
 
 
 def _slurmrestd(seen: Observations) -> Iterator[Result]:
@@ -166,7 +164,7 @@ def _needs(observed: Observed[int]) -> None:
 def accepted(observed: Observed[Verdict]) -> bool:
     """True if Slurm takes it; a limit that is reached now is no mistake."""
     verdict = observed.value
-    return verdict is not None and (verdict.may or verdict.number == LIMIT)
+    return verdict is not None and (verdict.may or verdict.number == slurm_errors.LIMIT)
 
 
 def _why_not(user: str, verdict: Verdict, seen: Observations) -> Result:
@@ -181,7 +179,7 @@ def _why_not(user: str, verdict: Verdict, seen: Observations) -> Result:
             f"The token{f' of {whose}' if whose else ''} may not act for {user}: pods of that user are not run.",
             f"Use a token of SlurmUser ({conf.slurm_user if conf else 'scontrol show config | grep SlurmUser'}).",
         )
-    if verdict.number == unknown_names.USER:
+    if verdict.number == slurm_errors.USER:
         return error(
             f"The host of slurmctld has no user {user}: pods of that user are not run.",
             f"Make the account known there (id {user} must work), or correct the user in the policy.",
@@ -189,7 +187,7 @@ def _why_not(user: str, verdict: Verdict, seen: Observations) -> Result:
     if verdict.number == NUMBERS["account"]:
         return error(
             f"User {user} has no account in Slurm: {verdict.text} (error {verdict.number}).",
-            unknown_names.remedy(verdict.number, user, ""),
+            slurm_errors.remedy(verdict.number, user, ""),
         )
     return error(f"Slurm would refuse jobs of {user}: {verdict.text} (error {verdict.number}).", _look_in_log())
 
@@ -228,7 +226,7 @@ def _not_accepted(user: str, option: str, value: str, verdict: Verdict) -> Resul
     sentence = f'Slurm does not accept {option} "{value}" from {user}: {verdict.text} (error {verdict.number}).'
     if verdict.number != NUMBERS[option]:
         return warning(sentence, _look_in_log())
-    return error(sentence, f"{unknown_names.remedy(verdict.number, user, value)}; or correct the policy.")
+    return error(sentence, f"{slurm_errors.remedy(verdict.number, user, value)}; or correct the policy.")
 
 
 def _reservations(seen: Observations) -> Iterator[Result]:

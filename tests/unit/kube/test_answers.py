@@ -55,7 +55,7 @@ def status(code: int, message: str = "no", headers: dict[str, str] | None = None
 def test_an_answer_is_one_error(reply: Reply, kind: type[RemoteError]) -> None:
     error = refusal("bind", reply)
     assert type(error) is kind
-    assert error.code == reply.status
+    assert error.number == reply.status
     with pytest.raises(kind):
         judged("bind", reply)
 

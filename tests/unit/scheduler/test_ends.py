@@ -19,7 +19,6 @@ from scheduler.actions import (
     RecordEnd,
 )
 from scheduler.events import (
-    ACCOUNTING_AWAY,
     AccountingOutageBegan,
     AccountingOutageEnded,
     Event,
@@ -35,6 +34,7 @@ from scheduler.events import (
 )
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job, Partition
+from scheduler.model.slurm_errors import ACCOUNTING_AWAY
 from scheduler.state.phase import Phase
 from scheduler.tuning import Config
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, node, pod, slurm_node, without

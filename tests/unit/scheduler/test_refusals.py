@@ -11,7 +11,7 @@ from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, Su
 from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Partition
-from scheduler.policy.unknown_names import ACCOUNT
+from scheduler.model.slurm_errors import ACCOUNT
 from scheduler.state.phase import Phase
 from tests.builders import START, Story, grant, key_of, node, pod, slurm_node
 from tests.defects import breaks_rule

@@ -35,7 +35,6 @@ from scheduler.actions import (
 )
 from scheduler.apply.pod_results import workload_of
 from scheduler.events import (
-    ACCOUNTING_AWAY,
     ClaimsRead,
     JobRead,
     JobsPolled,
@@ -48,6 +47,7 @@ from scheduler.events import (
 from scheduler.model.kubernetes import Claim, Pod, PodPhase, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, JobSpec, Partition
+from scheduler.model.slurm_errors import ACCOUNTING_AWAY
 from scheduler.state.in_flight import InFlight
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder, RefusedChange

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from scheduler.actions import AllocateNow, BindPod, CancelJob, FindJobs, Outcome, ReadJob, SetPodCondition, SubmitJob
-from scheduler.events import ACCOUNTING_AWAY, AccountingOutageBegan, ActionEnded
+from scheduler.events import AccountingOutageBegan, ActionEnded
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job
+from scheduler.model.slurm_errors import ACCOUNTING_AWAY
 from scheduler.tuning import Config
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
 

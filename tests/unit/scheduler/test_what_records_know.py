@@ -12,7 +12,6 @@ from typing import Any
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, RecordEnd, SetPodCondition, SubmitJob
 from scheduler.events import (
-    ACCOUNTING_AWAY,
     AbsenceConfirmed,
     AccountingOutageEnded,
     OutageBegan,
@@ -24,6 +23,7 @@ from scheduler.events import (
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job
+from scheduler.model.slurm_errors import ACCOUNTING_AWAY
 from scheduler.state import quarantine
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
 from tests.defects import Defect

@@ -83,7 +83,7 @@ async def test_nodes_are_changed_with_the_token_for_nodes(cluster: SlurmCluster,
     await client.discover()
     with pytest.raises(Invalid) as caught:
         await client.reconfigure()
-    assert caught.value.code == 2010
+    assert caught.value.number == 2010
 
 
 async def test_slurm_shows_what_a_job_holds_and_lets_its_end_be_recorded_to_its_user_alone(
@@ -92,11 +92,11 @@ async def test_slurm_shows_what_a_job_holds_and_lets_its_end_be_recorded_to_its_
     job_id = await client.allocate_now(spec())
     with pytest.raises(Invalid) as caught:
         await client.grant(job_id, "bob")
-    assert caught.value.code == 2010
+    assert caught.value.number == 2010
     cluster.account(NOW)
     with pytest.raises(Invalid) as caught:
         await client.record_end(job_id, "bob", 3, "")
-    assert caught.value.code == 2002
+    assert caught.value.number == 2002
 
 
 def swapped(folder: Path, cluster: SlurmCluster) -> None:

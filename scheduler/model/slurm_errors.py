@@ -1,0 +1,85 @@
+"""Slurm's error numbers that mean more than a refusal (slurm_errno.h), and what to do where Slurm's own text does not say it.
+
+Slurm's texts name no value: "Invalid account or account/partition combination specified", "Job violates accounting/QOS policy
+(job submit limit, …)".  A number without a name here is a refusal that people see in Slurm's words.  The class of error of a
+number is in bridge/slurm/responses.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+# The first verdict of slurmctld or slurmdbd about the request; lower numbers are of the system, of HTTP or of the protocol.
+FIRST_VERDICT: Final = 2000
+
+AUTHENTICATION: Final = 1007  # "Protocol authentication error": bad, expired or foreign token alike
+CONTROLLER_AWAY: Final = 1800  # slurmctld is down: slurmrestd sent nothing on
+PARTITION: Final = 2000  # there is no such partition
+NO_DEFAULT: Final = 2001  # the job names no partition, and none is the default
+ACCESS: Final = 2002  # the user may not do this, or not in this partition
+NODE_COUNT: Final = 2006  # more or fewer nodes than the partition allows
+MAX_JOBS: Final = 2007  # MaxJobCount
+NO_ADMIN: Final = 2010  # the user is no administrator of Slurm
+PRIORITY: Final = 2013  # an immediate allocation, while jobs of higher or equal priority wait
+BUSY: Final = 2016  # no room now
+UNKNOWN_JOB: Final = 2017
+UNKNOWN_NODE: Final = 2018  # the request names a node that Slurm does not have, or has no more
+ALREADY_ENDED: Final = 2021
+# A submission depends on a job that Slurm does not know; an immediate allocation depends on singleton alone, so a twin of its
+# name lives (Slurm facts 8).
+DEPENDENCY: Final = 2038
+NO_LICENSE_LEFT: Final = 2040  # now
+ACCOUNT: Final = 2045  # no such account, or the user or the partition may not use it
+LICENSE: Final = 2048  # there is no such license, or not that many
+LIMIT: Final = 2050  # a limit of the user, account or QOS, now (MaxSubmitJobs, MaxJobs, GrpTRES with `immediate`)
+TIME: Final = 2051  # a longer time limit than the partition or QOS allows
+RESERVATION: Final = 2053
+QOS: Final = 2066
+NODES_UNAVAILABLE: Final = 2068  # the nodes that would do are down, drained or reserved
+NOT_UP: Final = 2070  # the partition
+PARTITION_DOWN: Final = 2101  # an immediate allocation; jobs may wait in the queue of the partition
+DEFERRED: Final = 2125  # SchedulerParameters=defer: no immediate allocations; the job may be submitted to the queue
+NODE_EXISTS: Final = 2168
+ANOTHERS_NAME: Final = 2172  # the job with this id has another name
+TOPOLOGY: Final = 2178  # Slurm's topology has no such unit
+UNANSWERED: Final = 5004  # slurmctld did not answer in time; it may have acted
+USER: Final = 6010  # the host of slurmctld does not know the user
+ACCOUNTING_AWAY: Final = 7000  # slurmrestd does not reach slurmdbd, or slurmdbd its database
+
+# Advice on any request, behind Slurm's text.
+ADVICE: Mapping[int, str] = {
+    DEPENDENCY: "it does not know a job that this one depends on, or knows it no more",
+    LICENSE: "there is no such license, or not that many",
+}
+# Advice on a change of a node, in sentences.
+NODE_ADVICE: Mapping[int, str] = {
+    NO_ADMIN: "Slurm lets only its administrators change nodes: name a token of SlurmUser in slurm_acting_token_file.",
+    NODE_EXISTS: "Another client created it meanwhile.",
+    TOPOLOGY: "Slurm's topology has no unit of that name: correct the node's label, or add the unit to topology.yaml.",
+}
+# An admin of Slurm can make Slurm accept the job: `remedy`.
+OF_PARTITION: Final = (ACCESS, NODE_COUNT, TIME)  # a limit of the partition
+WITH_REMEDY: Final = frozenset({PARTITION, NO_DEFAULT, ACCOUNT, RESERVATION, QOS, NOT_UP, USER, *OF_PARTITION, LIMIT})
+
+
+def remedy(number: int, user: str, value: str) -> str:
+    """How an admin of Slurm makes Slurm accept the name that it refused by this number; the rest of a sentence.
+
+    number  one of WITH_REMEDY
+    value   of account, QOS or partition; "": the job named none
+    """
+    return {
+        PARTITION: "sinfo -s lists the partitions",
+        NO_DEFAULT: "scontrol update partition=PARTITION default=yes, or name a partition in the policy",
+        ACCOUNT: f"sacctmgr add user {user} account={value or 'ACCOUNT'}",
+        RESERVATION: "scontrol show reservation lists the reservations, and who may use each",
+        QOS: f"sacctmgr modify user {user} set qos+={value or 'QOS'}",
+        NOT_UP: f"scontrol update partition={value or 'PARTITION'} state=up",
+        ACCESS: f"scontrol show partition {value or 'PARTITION'} shows who may use it (RootOnly, AllocNodes, ReqResv)",
+        NODE_COUNT: f"scontrol show partition {value or 'PARTITION'} shows MinNodes and MaxNodes; a QOS may limit nodes, too",
+        LIMIT: f"sacctmgr show association where user={user} account={value or 'ACCOUNT'} shows MaxSubmitJobs and more; "
+        "the account and a QOS may have limits, too",
+        TIME: f"scontrol show partition {value or 'PARTITION'} shows MaxTime; a QOS may limit times, too",
+        USER: f"make the user known on the host of slurmctld, where `id {user}` must work",
+    }[number]
