@@ -11,7 +11,7 @@ A search has
 
 A finding has
     seeds       that failed
-    invariants  that failed
+    invariants  that failed: those that simulations check or the checker judges
     kind        what was wrong (FAULTS)
     what        what happened
     tests       "path::function", the scenarios that it became; or

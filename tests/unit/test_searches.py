@@ -7,10 +7,11 @@ from itertools import combinations
 
 import pytest
 
-from bridge.simulation.invariants.violation import INVARIANTS
+from integration.checker import verdict
 from integration.readme import ROOT
 from integration.reference.blocks import with_block
 from integration.reference.page_findings import by_invariant
+from integration.reference.page_reliability import PAGE, ROW
 from integration.reference.searches import FAULTS, KINDS, Finding, Search, runs_of, searches, seeds_of
 
 RECORD = searches()
@@ -74,7 +75,7 @@ def test_each_seed_that_failed_is_one_that_the_search_ran() -> None:
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: str(list(finding.seeds) or finding.what.strip()[:20]))
 def test_each_finding_names_its_tests_or_says_why_it_has_none(finding: Finding) -> None:
     assert finding.kind in FAULTS
-    assert {*finding.invariants} <= {*INVARIANTS}
+    assert {*finding.invariants} <= verdict.LACKS.keys()
     assert finding.what.strip().endswith(".")
     assert bool(finding.tests) != bool(finding.no_test)
     for each in finding.tests:
@@ -83,6 +84,10 @@ def test_each_finding_names_its_tests_or_says_why_it_has_none(finding: Finding) 
         assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}, (
             each
         )
+
+
+def test_each_invariant_that_a_finding_may_name_has_a_row_with_its_findings() -> None:
+    assert {row[1] for row in ROW.finditer(PAGE.read_text(encoding="utf-8"))} == verdict.LACKS.keys()
 
 
 def test_a_part_of_a_page_is_replaced_and_a_page_without_it_is_refused() -> None:
