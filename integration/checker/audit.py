@@ -10,12 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from integration.checker.quantities import host_ports, requests
 from integration.checker.rooms import Rooms
+from integration.checker.running_bridges import BRIDGE, Entry, RunningBridges, scheduler_of
 
-BRIDGE = "slurm-bridge"
 DEADLINE = "given a deadline"
 # What a request of a bridge does to a pod, by verb and subresource.
 WRITES = {
@@ -27,23 +25,18 @@ WRITES = {
     ("update", "status"): "given a condition",
     ("delete", None): "deleted",
 }
-# The user agent of a bridge; that of a command names no scheduler.
-BRIDGES = re.compile(r"slurm-bridge/\S+ \((?P<scheduler>[-a-z0-9.]+)\)")
 COMMAND = "a command of slurm-bridge"
 JOB_ID = "slurm-bridge/job-id"
 SIZE = "slurm-bridge/size"
 GANG_SIZE = "slurm-bridge/gang-size"
 SIGNAL = "slurm-bridge/signal"
 SLURM_NODE = "slurm-bridge/slurm-node"
-# How the name of the ConfigMap of an installed bridge begins, and the key in it.
-SETTINGS = ("slurm-bridge-settings", "settings.yaml")
 OWNERS = frozenset({"apps", "batch"})  # API groups whose objects the audit log has as they were sent
 KUBELETS = ("kubelet", "kwok")
 REFUSED, UNKNOWN = 300, 500  # from this code on
 FINISHED = ("Succeeded", "Failed")
 MOST_DEEP = 50
 TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]')
-Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,32 +153,24 @@ class Pod:
 class Audit:
     """All that the log says.
 
-    watches   watches of pods that have ended, by the schedulerName of their bridge: from, until
+    bridges   the bridges that ran, with their settings
     nodes     names of nodes in Slurm where they differ
     rooms     what each node has room for
     writes    requests of bridges that changed pods
-    policies  the policies of installed bridges, by schedulerName, and since when: those of their ConfigMaps
-    tunings   the setting `tuning` of installed bridges, likewise
     signals   the most seconds of the annotation `signal` of owners of pods, by namespace
-    takeovers when a lease of bridges got another holder, or its holder led anew
     system    UID of the namespace kube-system
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
     harms: list[Harm] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
-    watches: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    bridges: RunningBridges = field(default_factory=RunningBridges)
     nodes: dict[str, str] = field(default_factory=dict)
     rooms: Rooms = field(default_factory=Rooms)
-    policies: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
-    tunings: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
     signals: dict[str, float] = field(default_factory=dict)
-    takeovers: list[float] = field(default_factory=list)
     system: str = ""
     end: float = 0.0
-    _led: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # holder and begin, by the name of the lease
     _names: dict[tuple[str, str], Pod] = field(default_factory=dict)
-    _open: dict[str, tuple[str, float]] = field(default_factory=dict)
     # The last bind with unknown outcome.
     _tentative: dict[tuple[str, str], tuple[Entry, str]] = field(default_factory=dict)
 
@@ -195,7 +180,7 @@ class Audit:
         self.end = max(self.end, at := seconds(entry["stageTimestamp"]))
         resource, verb = what.get("resource"), entry["verb"]
         if resource == "pods" and verb == "watch" and _client(entry) == BRIDGE:
-            self._watch(entry, at)
+            self.bridges.watch(entry, at)
         if entry["stage"] != "ResponseComplete" or "dryRun=" in entry["requestURI"]:
             return
         code = entry.get("responseStatus", {}).get("code", UNKNOWN)
@@ -208,9 +193,9 @@ class Audit:
         elif resource == "nodes":
             self._node(entry, at)
         elif resource == "configmaps":
-            self._configured(entry, at)
+            self.bridges.config_map_written(entry, at)
         elif resource == "leases" and what.get("namespace") == BRIDGE:
-            self._leads(entry, at)
+            self.bridges.lease_written(entry, at)
         elif resource == "namespaces" and verb == "create":
             meta = (entry.get("responseObject") or {}).get("metadata") or {}
             if meta.get("name") == "kube-system":
@@ -224,13 +209,6 @@ class Audit:
         if pod.owners - OWNERS:
             return float("inf")
         return max(pod.signal_s, self.signals.get(pod.namespace, 0.0) if pod.owners else 0.0)
-
-    def watched(self) -> dict[str, list[tuple[float, float]]]:
-        """When each bridge had an open watch of pods: it ran, and reached the API server.  By its schedulerName."""
-        found = {scheduler: list(intervals) for scheduler, intervals in self.watches.items()}
-        for scheduler, at in self._open.values():
-            found.setdefault(scheduler, []).append((at, self.end))
-        return found
 
     def _node(self, entry: Entry, at: float) -> None:
         """Its name in Slurm, and its allocatable resources.  A write of a node that is there leaves its status alone."""
@@ -246,23 +224,6 @@ class Audit:
         if isinstance(sent, dict) and SLURM_NODE in (labels := (sent.get("metadata") or {}).get("labels") or {}):
             self.nodes[name] = labels[SLURM_NODE]
 
-    def _leads(self, entry: Entry, at: float) -> None:
-        spec = (entry.get("requestObject") or {}).get("spec") or {}
-        name, leads = entry["objectRef"].get("name", ""), (spec.get("holderIdentity"), spec.get("acquireTime"))
-        if self._led.get(name) != leads:
-            self._led[name] = leads
-            self.takeovers.append(at)
-
-    def _configured(self, entry: Entry, at: float) -> None:
-        sent, (name, key) = entry.get("requestObject") or {}, SETTINGS
-        shown = entry["objectRef"].get("name") or (sent.get("metadata") or {}).get("name") or ""
-        text = (sent.get("data") or {}).get(key)
-        if entry["verb"] in ("create", "update", "patch") and shown.startswith(name) and text:
-            settings = yaml.safe_load(text)
-            scheduler = settings.get("scheduler_name", BRIDGE)
-            self.policies.setdefault(scheduler, []).append((at, settings.get("policy") or {}))
-            self.tunings.setdefault(scheduler, []).append((at, settings.get("tuning") or {}))
-
     def _served(self, entry: Entry, line: str) -> None:
         """A request on a pod that took effect."""
         self._written(entry, line)
@@ -271,7 +232,7 @@ class Audit:
 
     def _written(self, entry: Entry, line: str) -> None:
         """Notes a request of a bridge on a pod.  It comes before the request takes effect here: a deletion frees the name."""
-        bridge, sent = _scheduler(entry), entry.get("requestObject")
+        bridge, sent = scheduler_of(entry), entry.get("requestObject")
         what = WRITES.get((entry["verb"], entry["objectRef"].get("subresource")))
         if bridge and what and (pod := self._named(entry)) is not None:
             if isinstance(sent, dict) and "activeDeadlineSeconds" in (sent.get("spec") or {}):
@@ -297,13 +258,6 @@ class Audit:
                 pod.ending = min(pod.ending, seconds(entry["requestReceivedTimestamp"]))
         elif kind == ("delete", None) and (pod := self._named(entry)) is not None:
             self.harms.append(Harm(seconds(entry["requestReceivedTimestamp"]), pod, "deleted", _client(entry), line))
-
-    def _watch(self, entry: Entry, at: float) -> None:
-        if entry["stage"] == "ResponseStarted":
-            self._open[entry["auditID"]] = _scheduler(entry), at
-        elif entry["auditID"] in self._open:
-            scheduler, begin = self._open.pop(entry["auditID"])
-            self.watches.setdefault(scheduler, []).append((begin, at))
 
     def _created(self, entry: Entry, line: str) -> None:
         made = entry["responseObject"]
@@ -478,13 +432,7 @@ def _client(entry: Entry) -> str:
     """The program that sent the request; BRIDGE for bridges alone."""
     agent: str = entry.get("userAgent", "")
     name = agent.partition("/")[0]
-    return COMMAND if name == BRIDGE and not _scheduler(entry) else name
-
-
-def _scheduler(entry: Entry) -> str:
-    """The schedulerName of the bridge that sent the request; "": no bridge did."""
-    found = BRIDGES.fullmatch(entry.get("userAgent", ""))
-    return found["scheduler"] if found else ""
+    return COMMAND if name == BRIDGE and not scheduler_of(entry) else name
 
 
 def _status_of(sent: Any) -> Mapping[str, Any]:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from integration.checker.audit import BRIDGE, DEADLINE, Harm, Pod
+from integration.checker.audit import DEADLINE, Harm, Pod
 from integration.checker.evidence import IN_FORCE_S, ON_ITS_WAY_S, SAME_MOMENT_S, Evidence, Job, clock, in_force
 from integration.checker.gangs import is_whole
+from integration.checker.running_bridges import BRIDGE
 from integration.checker.slurm_log import HOLDS
 from integration.checker.verdict import Broken
 

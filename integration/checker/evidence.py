@@ -11,9 +11,10 @@ from itertools import chain
 from typing import Any
 
 from integration.checker.accounting import Record, hosts
-from integration.checker.audit import BRIDGE, Audit, Harm, Pod
+from integration.checker.audit import Audit, Harm, Pod
 from integration.checker.journal import Interval, Journal, without
 from integration.checker.rest_log import RestLog
+from integration.checker.running_bridges import BRIDGE
 from integration.checker.slurm_log import Life, SlurmLog
 
 OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
@@ -138,14 +139,16 @@ class Evidence:
             self._harms.setdefault(harm.pod.uid, []).append(harm)
         away = [(start - DOWN_S, served) for start, served in self.slurm.starts]
         # A replica that takes over knows nothing of what its predecessor was about to do: the limits begin anew.
-        taken_over = [(at, at) for at in self.audit.takeovers]
-        self.ran = {scheduler: _merged(watches) for scheduler, watches in self.audit.watched().items()}
+        taken_over = [(at, at) for at in self.audit.bridges.takeovers]
+        self.ran = {
+            scheduler: _merged(watches) for scheduler, watches in self.audit.bridges.ran(self.audit.end).items()
+        }
         holes = away + taken_over + self.journal.faults
         self.calm = {scheduler: without(ran, holes) for scheduler, ran in self.ran.items()}
 
     def _take_policies(self) -> None:
-        self.policies = _together(self.journal.policies, self.audit.policies)
-        self.tunings = _together(self.journal.tunings, self.audit.tunings)
+        self.policies = _together(self.journal.policies, self.audit.bridges.policies)
+        self.tunings = _together(self.journal.tunings, self.audit.bridges.tunings)
         for scheduler, policies in self.policies.items():
             self.tenants[scheduler] = Users(rule.get("user") for _, policy in policies for rule in rules_of(policy))
 

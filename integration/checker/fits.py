@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from integration.checker.audit import BRIDGE, Pod
+from integration.checker.audit import Pod
 from integration.checker.evidence import ON_ITS_WAY_S, Evidence, clock
 from integration.checker.quantities import ANY
+from integration.checker.running_bridges import BRIDGE
 from integration.checker.verdict import Broken
 
 EXACT = 1e-6  # amounts are sums of decimal fractions

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from integration.checker.audit import BRIDGE, Pod
+from integration.checker.audit import Pod
 from integration.checker.evidence import Evidence, Job, clock
 from integration.checker.journal import longest
+from integration.checker.running_bridges import BRIDGE
 from integration.checker.verdict import Broken
 
 DEADLINE_S = 30.0 + 5.0  # gang_bind_deadline_s, and a cancel

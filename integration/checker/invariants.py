@@ -8,13 +8,14 @@ from fnmatch import fnmatch
 from math import ceil
 from typing import Any
 
-from integration.checker.audit import BRIDGE, Pod
+from integration.checker.audit import Pod
 from integration.checker.bridges import own_jobs, own_pods
 from integration.checker.ends import ended_jobs, ended_pods
 from integration.checker.evidence import IN_FORCE_S, SAME_MOMENT_S, Evidence, Job, clock, in_force, rules_of
 from integration.checker.fits import EXACT, fits
 from integration.checker.gangs import whole_gangs
 from integration.checker.liveness import LIVENESS
+from integration.checker.running_bridges import BRIDGE
 from integration.checker.verdict import Broken, Verdict
 
 # Slurm's name of a resource to that of Kubernetes, and Slurm's unit in that of Kubernetes.

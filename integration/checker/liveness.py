@@ -6,9 +6,10 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator
 
-from integration.checker.audit import BRIDGE, Pod
+from integration.checker.audit import Pod
 from integration.checker.evidence import Evidence, clock
 from integration.checker.journal import longest
+from integration.checker.running_bridges import BRIDGE
 from integration.checker.verdict import Broken
 
 REASON_S = 20.0  # L1
