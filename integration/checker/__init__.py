@@ -10,10 +10,10 @@ what a policy allows is written here a second time, from docs/behaviour.md and d
 * the journal: what the run itself did on purpose (`journal`).
 
     __main__.py        checks a rig that is up, or the logs that were kept of one
-    audit.py           the audit log, as the life of each pod
+    audit.py           the audit log, as the history of each pod
     running_bridges.py   of the audit log: when each bridge ran, its settings, and who held its lease
     rooms.py, quantities.py   of the audit log: what each node has room for; what a pod requests
-    slurm_log.py       slurmctld's log, as the life of each job
+    slurm_log.py       slurmctld's log, as the history of each job
     accounting.py      slurmdbd's records
     rest_log.py        slurmrestd's log
     journal.py         written by the run, read by the checker

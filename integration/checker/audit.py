@@ -1,4 +1,4 @@
-"""The audit log of kube-apiserver, read as the life of each pod: created, bound, ended, gone, and by whose request."""
+"""The audit log of kube-apiserver, read as the history of each pod: created, bound, ended, gone, and by whose request."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def own_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     others = {job.scheduler: set(evidence.ran) - {job.scheduler} for job in jobs}
     judged["V6"] += sum(bool(others[job.scheduler]) for job in jobs)
     for job in jobs:
-        end = job.life.changes[-1]
+        end = job.history.changes[-1]
         if evidence.is_cancelled(job) and _is_away(evidence, job, end.at):
             yield _touched(job, "cancelled", end.at, end.line, "its bridge did not run")
     uids = {record.uid: record.user for record in evidence.records}

@@ -69,7 +69,7 @@ def ended_pods(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         if job is None:
             continue
         judged["V7"] += 1
-        change = job.life.change_at(harm.at)
+        change = job.history.change_at(harm.at)
         if change.state in HOLDS and not _gave_up(evidence, pod, job, harm.at) and not _may_end(evidence, harm, job):
             yield Broken(
                 "V7", pod.who, harm.at,
@@ -83,7 +83,7 @@ def ended_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     A job of which one component has ended is over (S4).  A job that gave up the node of a pod may be ended (V2).
     """
     for job in evidence.ours():
-        end, first = job.life.changes[-1], min(part.life.over for part in evidence.parts(job))
+        end, first = job.history.changes[-1], min(part.history.over for part in evidence.parts(job))
         if not (evidence.is_cancelled(job) and evidence.is_own(job)) or first < end.at - SAME_MOMENT_S:
             continue
         if any(pod.over > end.at and _gave_up(evidence, pod, job, end.at) for pod in job.named_by):
@@ -135,9 +135,9 @@ def _deadline_at(harm: Harm) -> float:
 
 def _may_end(evidence: Evidence, harm: Harm, job: Job) -> bool:
     """True if S4b, S5, S12 or W9 allows it; also if slurmctld has just forgotten the end of the job, which the bridge saw."""
-    if any(0 <= harm.at - forgotten <= ON_ITS_WAY_S for forgotten in job.life.end_forgotten()):
+    if any(0 <= harm.at - forgotten <= ON_ITS_WAY_S for forgotten in job.history.end_forgotten()):
         return True
-    if any(0 <= harm.at - notice <= PREEMPTED_S for notice in job.life.notices):
+    if any(0 <= harm.at - notice <= PREEMPTED_S for notice in job.history.notices):
         return True
     waits = any(other.bind is None and harm.at < other.over for other in evidence.members(job))
     if waits and not is_whole(evidence, job, harm.at):
@@ -163,7 +163,7 @@ def _is_out_of_time(evidence: Evidence, harm: Harm, job: Job, tuning: Tuning) ->
     Each time limit counts that the job had when the request was on its way.  The log does not show the one before the first
     change.
     """
-    limits = job.life.limits
+    limits = job.history.limits
     if limits and limits[0][0] > harm.at - ON_ITS_WAY_S:
         return harm.kind == DEADLINE or (harm.kind == "evicted" and harm.pod.service)
     earlier: list[tuple[float, float | None]] = [each for each in limits if each[0] <= harm.at - ON_ITS_WAY_S]
@@ -181,12 +181,14 @@ def _inexact_s(job: Job, at: float) -> float:
 
     If somebody changes the end of a running job, slurmctld sets the end to the second, and the time limit to whole minutes.
     """
-    return END_TIME_S * sum(since <= at and job.life.change_at(since).state in HOLDS for since, _ in job.life.limits)
+    return END_TIME_S * sum(
+        since <= at and job.history.change_at(since).state in HOLDS for since, _ in job.history.limits
+    )
 
 
 def _is_near_the_end(harm: Harm, job: Job, limit_s: float, inexact_s: float, signal_s: float, tuning: Tuning) -> bool:
     """The same for one time limit of the job."""
-    ends, lead_s = job.life.ends(harm.at, limit_s) - inexact_s, tuning.lead_s(harm.pod, signal_s, limit_s)
+    ends, lead_s = job.history.ends(harm.at, limit_s) - inexact_s, tuning.lead_s(harm.pod, signal_s, limit_s)
     is_time = harm.at >= ends - tuning.notice_s(harm.pod, lead_s, limit_s) - WHOLE_S
     if harm.kind == DEADLINE:
         return is_time and _deadline_at(harm) >= ends - lead_s - WHOLE_S

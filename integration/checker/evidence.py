@@ -15,7 +15,7 @@ from integration.checker.audit import Audit, Harm, Pod
 from integration.checker.journal import Interval, Journal, without
 from integration.checker.rest_log import RestLog
 from integration.checker.running_bridges import BRIDGE
-from integration.checker.slurm_log import Life, SlurmLog
+from integration.checker.slurm_log import JobHistory, SlurmLog
 
 OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
 SAME_MOMENT_S = 0.02  # two log lines of one moment
@@ -29,7 +29,7 @@ DOWN_S = 5.0  # slurmctld is considered away for so long before the start that t
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One job: its life by slurmctld's log, and its records.
+    """One job: its history by slurmctld's log, and its records.
 
     key        of its workload, from its name; "": it is no placeholder of this cluster
     scheduler  schedulerName of the bridge whose mark its name has; "" likewise
@@ -37,7 +37,7 @@ class Job:
     named_by   pods on which a bridge wrote its id, with the bind or later
     """
 
-    life: Life
+    history: JobHistory
     records: list[Record]
     key: str = ""
     scheduler: str = ""
@@ -54,7 +54,7 @@ class Job:
 
     @property
     def shown(self) -> str:
-        return f"job {self.life.id} ({self.name} of {self.last.user})"
+        return f"job {self.history.id} ({self.name} of {self.last.user})"
 
     def may_serve(self, pod: Pod) -> bool:
         """False if another bridge schedules the pod."""
@@ -65,7 +65,7 @@ class Job:
         recorded = frozenset[str]().union(*(record.nodes for record in self.records))
         return [
             frozenset(hosts(nodes)) or recorded
-            for since, until, nodes in self.life.held()
+            for since, until, nodes in self.history.held()
             if since <= end and until >= begin
         ]
 
@@ -86,7 +86,7 @@ class Job:
         return {kind: max(tres.get(kind, 0.0) for tres in then) for kind in set().union(*then)}
 
 
-History = list[tuple[float, Mapping[str, Any]]]  # settings, and since when
+Versions = list[tuple[float, Mapping[str, Any]]]  # settings, and since when
 
 
 class Users(frozenset[Any]):
@@ -119,10 +119,12 @@ class Evidence:
     unnamed: int = 0
     calm: dict[str, list[Interval]] = field(default_factory=dict)
     ran: dict[str, list[Interval]] = field(default_factory=dict)
-    policies: dict[str, History] = field(default_factory=dict)
-    tunings: dict[str, History] = field(default_factory=dict)
+    policies: dict[str, Versions] = field(default_factory=dict)
+    tunings: dict[str, Versions] = field(default_factory=dict)
     tenants: dict[str, Users] = field(default_factory=dict)
-    _by_id: dict[int, list[tuple[Life, Job | None]]] = field(default_factory=dict)  # None: slurmdbd does not know it
+    _by_id: dict[int, list[tuple[JobHistory, Job | None]]] = field(
+        default_factory=dict
+    )  # None: slurmdbd does not know it
     _by_leader: dict[int, list[Job]] = field(default_factory=dict)
     _by_name: dict[str, list[Job]] = field(default_factory=dict)
     _own: dict[str, Pod] = field(default_factory=dict)  # by workload key
@@ -156,18 +158,18 @@ class Evidence:
         schedulers = {BRIDGE, *(pod.scheduler for pod in self.audit.pods.values())} - {""}
         bridges = {_mark(self.audit.system, name): name for name in schedulers}
         records = self._records()
-        for life in self.slurm.lives:
+        for history in self.slurm.histories:
             job = None
-            if its := records.get(life):
+            if its := records.get(history):
                 whose = OURS.search(its[-1].name)
                 ours = (whose[2], bridges[whose[1]]) if whose and whose[1] in bridges else ("", "")
-                job = Job(life, its, *ours)
+                job = Job(history, its, *ours)
                 self.jobs.append(job)
-                self._by_leader.setdefault(life.leader, []).append(job)
+                self._by_leader.setdefault(history.leader, []).append(job)
                 self._by_name.setdefault(job.name, []).append(job)
             else:
                 self.unnamed += 1
-            self._by_id.setdefault(life.id, []).append((life, job))
+            self._by_id.setdefault(history.id, []).append((history, job))
 
     def _take_pod(self, pod: Pod) -> None:
         for key in gang_keys(pod.namespace, pod.labels):
@@ -179,14 +181,16 @@ class Evidence:
         for part in dict.fromkeys(part for job in named for part in self.parts(job)):
             part.named_by.append(pod)
 
-    def _records(self) -> dict[Life, list[Record]]:
-        """The records of each life.  A record belongs to the last life of its id that had begun when it was submitted."""
-        lives: dict[int, list[Life]] = {}
-        for life in self.slurm.lives:
-            lives.setdefault(life.id, []).append(life)
-        found: dict[Life, list[Record]] = {}
+    def _records(self) -> dict[JobHistory, list[Record]]:
+        """The records of each job.  A record belongs to the last job of its id that had begun when it was submitted."""
+        histories: dict[int, list[JobHistory]] = {}
+        for history in self.slurm.histories:
+            histories.setdefault(history.id, []).append(history)
+        found: dict[JobHistory, list[Record]] = {}
         for record in sorted(self.records, key=lambda record: record.submitted):
-            begun = [life for life in lives.get(record.id, ()) if life.begun <= record.submitted + CLOCKS_S]
+            begun = [
+                history for history in histories.get(record.id, ()) if history.begun <= record.submitted + CLOCKS_S
+            ]
             if begun:
                 found.setdefault(begun[-1], []).append(record)
         return found
@@ -201,12 +205,12 @@ class Evidence:
 
     def is_cancelled(self, job: Job) -> bool:
         """True if the bridge cancelled it: as its user, because journeys act as the administrator."""
-        life, last = job.life, job.last
-        if life.over == float("inf") or last.state != "CANCELLED":
+        history, last = job.history, job.last
+        if history.over == float("inf") or last.state != "CANCELLED":
             return False
-        ended_by = last.ended_by if last.ended_by is not None else life.killed_by
+        ended_by = last.ended_by if last.ended_by is not None else history.killed_by
         if ended_by is None:
-            return self.rest.a_bridge_cancelled({life.id, life.leader}, life.over)
+            return self.rest.a_bridge_cancelled({history.id, history.leader}, history.over)
         return ended_by == last.uid
 
     def facts_since(self, scheduler: str, at: float) -> float:
@@ -221,12 +225,12 @@ class Evidence:
 
     def job(self, number: int | None, at: float) -> Job | None:
         """The job that had this id then, or last before; None also if slurmdbd does not know that job."""
-        had = [job for life, job in self._by_id.get(number or 0, ()) if life.begun <= at]
+        had = [job for history, job in self._by_id.get(number or 0, ()) if history.begun <= at]
         return had[-1] if had else None
 
     def parts(self, job: Job) -> list[Job]:
         """All components of the heterogeneous job that it is part of; of another job itself."""
-        same = [each for each in self._by_leader[job.life.leader] if each.name == job.name]
+        same = [each for each in self._by_leader[job.history.leader] if each.name == job.name]
         submitted = job.records[0].submitted  # a component that gave up nodes has a later record
         return [each for each in same if abs(each.records[0].submitted - submitted) <= CLOCKS_S] or [job]
 
@@ -289,10 +293,10 @@ def workload_keys(uid: str, namespace: str, labels: Mapping[str, str]) -> tuple[
     return (_sha(uid, 16), *gang_keys(namespace, labels))
 
 
-def in_force(history: History, begin: float, end: float) -> list[Mapping[str, Any]]:
+def in_force(versions: Versions, begin: float, end: float) -> list[Mapping[str, Any]]:
     """The settings that may have had an effect at any time between the two."""
-    ends = [at for at, _ in history[1:]] + [float("inf")]
-    return [each for (at, each), until in zip(history, ends, strict=False) if at <= end and until >= begin]
+    ends = [at for at, _ in versions[1:]] + [float("inf")]
+    return [each for (at, each), until in zip(versions, ends, strict=False) if at <= end and until >= begin]
 
 
 def rules_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -305,11 +309,11 @@ def clock(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S.%f")[:-3] if at < float("inf") else "ever"
 
 
-def _together(*sources: Mapping[str, History]) -> dict[str, History]:
+def _together(*sources: Mapping[str, Versions]) -> dict[str, Versions]:
     """The settings of all sources by schedulerName, the oldest first."""
-    found: dict[str, History] = {}
-    for scheduler, history in (each for source in sources for each in source.items()):
-        found[scheduler] = sorted([*found.get(scheduler, ()), *history], key=lambda each: each[0])
+    found: dict[str, Versions] = {}
+    for scheduler, versions in (each for source in sources for each in source.items()):
+        found[scheduler] = sorted([*found.get(scheduler, ()), *versions], key=lambda each: each[0])
     return found
 
 

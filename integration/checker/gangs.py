@@ -33,7 +33,7 @@ def whole_gangs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         bound = _bound(evidence, job)
         placed = sorted([*bound, *_left(evidence, job, first)])
         whole = placed[size - 1] if len(placed) >= size else float("inf")
-        over = max(part.life.over for part in parts)
+        over = max(part.history.over for part in parts)
         half_s = longest(first, min(whole, over), evidence.calm.get(job.scheduler, []))
         judged["V4"] += whole < float("inf") or half_s > DEADLINE_S
         if half_s > DEADLINE_S:

@@ -63,8 +63,8 @@ def _one_job(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     same: dict[tuple[str, str, str], list[tuple[float, float, str, Job]]] = {}
     for job in evidence.ours():
         if evidence.is_own(job):
-            for change, end in job.life.holds():
-                if job.life.knows_name(change.at):
+            for change, end in job.history.holds():
+                if job.history.knows_name(change.at):
                     of = job.scheduler, job.key, job.last.user
                     same.setdefault(of, []).append((change.at, end, change.line, job))
     for runs in same.values():
@@ -73,10 +73,10 @@ def _one_job(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         latest = runs[0]  # the run that ends last, of the runs that have begun
         for run in runs[1:]:
             (begin, end, line, other), (_, until, first, one) = run, latest
-            if begin < until - SAME_MOMENT_S and one.life.leader != other.life.leader:
+            if begin < until - SAME_MOMENT_S and one.history.leader != other.history.leader:
                 yield Broken(
                     "V1", other.name, begin,
-                    f"{other.shown} got its nodes at {clock(begin)} ({line}) while job {one.life.id} of the same workload "
+                    f"{other.shown} got its nodes at {clock(begin)} ({line}) while job {one.history.id} of the same workload "
                     f"had its own, from {clock(latest[0])} ({first}) to {clock(until)}",
                 )  # fmt: skip
             latest = max(run, latest, key=lambda each: each[1])
@@ -89,7 +89,7 @@ def _on_its_grant(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         if bind is None or bind.client != BRIDGE:
             continue
         job = evidence.job(bind.job, bind.at)
-        if job is None and any(life.id == bind.job for life in evidence.slurm.lives):
+        if job is None and any(history.id == bind.job for history in evidence.slurm.histories):
             continue  # slurmdbd does not know the job
         judged["V2"] += 1
         wrong = _not_its_own(evidence, pod, job) or _not_granted(evidence, pod, job)
@@ -102,7 +102,7 @@ def _not_its_own(evidence: Evidence, pod: Pod, job: Job | None) -> str:
     """Why the job is not the pod's; "": it is, or the log does not show its name at that time."""
     if job is None:
         return "slurmctld's log does not have"
-    if pod.bind is not None and not job.life.knows_name(evidence.facts_since(pod.scheduler, pod.bind.at)):
+    if pod.bind is not None and not job.history.knows_name(evidence.facts_since(pod.scheduler, pod.bind.at)):
         return ""
     if not job.key:
         return f"is foreign: {job.shown}"
@@ -123,7 +123,7 @@ def _not_granted(evidence: Evidence, pod: Pod, job: Job | None) -> str:
     known = at if evidence.is_cancelled(job) else evidence.facts_since(job.scheduler, at)
     held = evidence.held(job, known, at + SAME_MOMENT_S)
     if not held:
-        state = job.life.change_at(at)
+        state = job.history.change_at(at)
         return f"was {state.state} since {clock(state.at)} ({state.line})"
     nodes = frozenset[str]().union(*held)
     return "" if bound_to in nodes else f"has {', '.join(sorted(nodes)) or 'no node'}"
@@ -153,7 +153,7 @@ def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
                 yield Broken(
                     "V5", pod.who, pod.bind.at,
                     f"pod {pod.who} was bound at {clock(pod.bind.at)} ({pod.bind.line}) as one of {wrong} "
-                    f"({job.life.changes[0].line}; slurmdbd: {dict(job.last.tres)} on {sorted(job.last.nodes)})",
+                    f"({job.history.changes[0].line}; slurmdbd: {dict(job.last.tres)} on {sorted(job.last.nodes)})",
                 )  # fmt: skip
 
 
@@ -207,19 +207,19 @@ def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     A job that was renamed may have been a placeholder, and its user renames it.
     """
     for job in evidence.jobs:
-        if evidence.is_own(job) or job.life.names:
+        if evidence.is_own(job) or job.history.names:
             continue
         judged["V6"] += any(record.ended_by is not None or record.state != "CANCELLED" for record in job.records)
         for record in job.records:
             if record.ended_by == record.uid:
-                end = job.life.changes[-1]
+                end = job.history.changes[-1]
                 yield Broken(
                     "V6", job.name, end.at,
                     f"{job.shown}, which is foreign, was cancelled as {record.user} at {clock(end.at)} ({end.line})",
                 )  # fmt: skip
     for update in evidence.slurm.updates:
         changed = evidence.job(update.id, update.at)
-        if changed is None or changed.life.names:
+        if changed is None or changed.history.names:
             continue
         if update.uid == changed.last.uid and not evidence.is_own(changed):
             yield Broken(
@@ -243,18 +243,18 @@ def _policy(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         policies = evidence.policies.get(job.scheduler, [])
         pod = evidence.pod_of(job) or next(iter(job.serves), None)
         namespace = pod.namespace if pod else job.name.partition("/")[0]
-        first = job.life.begun
+        first = job.history.begun
         then = in_force(policies, first - IN_FORCE_S, first + 2)
         verdicts = {_allows(policy, namespace, job) for policy in then}
-        if not then or (None in verdicts and True not in verdicts) or not job.life.knows_name(first) or job in moved:
+        if not then or (None in verdicts and True not in verdicts) or not job.history.knows_name(first) or job in moved:
             continue
         judged["V8"] += 1
         if True not in verdicts:
             of = job.last
             yield Broken(
                 "V8", job.name, first,
-                f"{job.shown} was made at {clock(first)} ({job.life.changes[0].line}) for namespace {namespace} with account "
-                f"{of.account}, partition {of.partition}, QOS {of.qos}, which the policy does not give",
+                f"{job.shown} was made at {clock(first)} ({job.history.changes[0].line}) for namespace {namespace} with "
+                f"account {of.account}, partition {of.partition}, QOS {of.qos}, which the policy does not give",
             )  # fmt: skip
 
 

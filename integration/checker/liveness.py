@@ -58,11 +58,11 @@ def _no_leftovers(evidence: Evidence, judged: Counter[str], rest_s: float | None
         if not evidence.is_own(job) or not pods or not all(evidence.certain(pod) for pod in pods):
             continue  # the log does not show whose it is, or if the pods have ended
         judged["L2"] += 1
-        since = max([job.life.begun, *(_leaves(pod) for pod in pods)])
-        left_s = longest(since, job.life.over, evidence.calm.get(job.scheduler, []))
+        since = max([job.history.begun, *(_leaves(pod) for pod in pods)])
+        left_s = longest(since, job.history.over, evidence.calm.get(job.scheduler, []))
         if left_s > (rest_s or LEFT_S):
             who = ", ".join(pod.who for pod in pods)
-            change = job.life.changes[-1]
+            change = job.history.changes[-1]
             yield Broken(
                 "L2", job.name, since,
                 f"{job.shown} stayed {left_s:.0f} calm seconds after {who} had gone at {clock(since)}; it was {change.state} "
@@ -81,7 +81,7 @@ def _is_bound(evidence: Evidence, judged: Counter[str], rest_s: float | None) ->
         pods = evidence.members(job)
         if not pods or not evidence.is_own(job):
             continue
-        for change, end in job.life.holds():
+        for change, end in job.history.holds():
             judged["L3"] += 1
             until = min([end, *(pod.over for pod in pods), *(pod.bind.at for pod in pods if pod.bind)])
             waits_s = longest(
@@ -108,13 +108,13 @@ def _ended(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> It
             continue
         # A job that takes the place of a lost one has its name, and need not be named on the pod at once (S7).
         jobs += evidence.named(jobs[-1].name)
-        if any(job.life.unsure for job in jobs):
+        if any(job.history.unsure for job in jobs):
             continue
         judged["L4"] += 1
-        over = max(job.life.over for job in jobs)
+        over = max(job.history.over for job in jobs)
         stays_s = longest(over, pod.over, evidence.calm.get(pod.scheduler, []))
         if stays_s > (rest_s or STAYS_S):
-            last = max(jobs, key=lambda job: job.life.over).life.changes[-1]
+            last = max(jobs, key=lambda job: job.history.over).history.changes[-1]
             yield Broken(
                 "L4", pod.who, over,
                 f"pod {pod.who} stayed on {pod.bind.node} for {stays_s:.0f} calm seconds after its {jobs[-1].shown} was "

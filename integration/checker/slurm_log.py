@@ -1,4 +1,4 @@
-"""slurmctld's log, read as the life of each job: every state that it was in, to the millisecond.
+"""slurmctld's log, read as the history of each job: every state that it was in, to the millisecond.
 
 The log needs SlurmctldDebug=verbose and DebugFlags=TraceJobs.  Facts that this file rests on (Slurm 26.05):
 
@@ -64,8 +64,8 @@ class Change:
 
 
 @dataclass(slots=True, eq=False)
-class Life:
-    """One job.
+class JobHistory:
+    """What happened to one job.
 
     leader   the id of the heterogeneous job that it is a component of; else its own id
     limits   when it was given another time limit, and that in seconds
@@ -181,10 +181,10 @@ class Update:
 class SlurmLog:
     """All that the log says.  starts: when slurmctld started, and when it served."""
 
-    lives: list[Life] = field(default_factory=list)
+    histories: list[JobHistory] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     starts: list[tuple[float, float]] = field(default_factory=list)
-    _now: dict[int, Life] = field(default_factory=dict)
+    _now: dict[int, JobHistory] = field(default_factory=dict)
     _known: set[int] | None = None  # ids that a start has recovered; None: it serves
     _since: float = 0.0
     _repeated: tuple[float, tuple[int, str, str]] = (0.0, (0, "", ""))  # the last change, and when
@@ -202,9 +202,9 @@ class SlurmLog:
         self._begin(int(found["id"]), int(found["id"]), Change(at, "PENDING", line))
 
     def _begin(self, number: int, leader: int, first: Change) -> None:
-        life = Life(number, leader, [first])
-        self._now[number] = life
-        self.lives.append(life)
+        history = JobHistory(number, leader, [first])
+        self._now[number] = history
+        self.histories.append(history)
 
     def _changed(self, at: float, found: re.Match[str], line: str) -> None:
         if found["by"] == TENTATIVE or found["new"] == FORGOTTEN:
@@ -215,43 +215,43 @@ class SlurmLog:
         self._repeated = at, change
         if change == last and at - before < REPEATED_S:
             return
-        life = self._now.get(number)
-        if life is None or (
-            life.over < float("inf") and old == "PENDING" and new != "PENDING" and not self._may_be_back(life)
+        history = self._now.get(number)
+        if history is None or (
+            history.over < float("inf") and old == "PENDING" and new != "PENDING" and not self._may_be_back(history)
         ):
             # The log shows the submission of the leader alone; a component may be named first when it gets its nodes.
             of = self._now.get(leader) if leader != number and old == "PENDING" else None
             self._begin(number, leader, Change(of.begun if of is not None else at, old, line))
-            life = self._now[number]
-        life.leader = leader
-        if life.changes[-1].state != old:
-            life.back_to(old, self._since if life.changes[-1].at < self._since else at, line)
+            history = self._now[number]
+        history.leader = leader
+        if history.changes[-1].state != old:
+            history.back_to(old, self._since if history.changes[-1].at < self._since else at, line)
         if new != old:
-            life.add(Change(at, new, line))
+            history.add(Change(at, new, line))
 
     def _granted(self, at: float, found: re.Match[str], line: str) -> None:
-        life = self._now.get(int(found["id"]))
-        if life is not None and life.changes[-1].state in HOLDS:
-            life.changes[-1] = replace(life.changes[-1], nodes=found["nodes"])
+        history = self._now.get(int(found["id"]))
+        if history is not None and history.changes[-1].state in HOLDS:
+            history.changes[-1] = replace(history.changes[-1], nodes=found["nodes"])
 
     def _runs(self, at: float, found: re.Match[str], line: str) -> None:
-        life = self._now.get(int(found["id"]))
-        if life is not None and life.changes[-1].state not in HOLDS and self._may_be_back(life):
-            life.back_to("RUNNING", self._since, line)
+        history = self._now.get(int(found["id"]))
+        if history is not None and history.changes[-1].state not in HOLDS and self._may_be_back(history):
+            history.back_to("RUNNING", self._since, line)
 
     def _writes(self, at: float, found: re.Match[str], line: str) -> None:
         number = int(found["id"] or 0)
         self._writing.add(number)
         if MOVE.search(found.string):
             self._moving.add(number)
-        if (life := self._now.get(number)) is None:
+        if (history := self._now.get(number)) is None:
             return
         if limit := LIMIT.search(found.string):
-            life.limits.append((at, int(limit["minutes"]) * 60.0))
+            history.limits.append((at, int(limit["minutes"]) * 60.0))
         elif name := NAME.search(found.string):
-            life.names.append((at, name["name"]))
-        elif (kept := NODES.search(found.string)) and life.changes[-1].state in HOLDS:
-            life.add(Change(at, life.changes[-1].state, line, kept["nodes"]))
+            history.names.append((at, name["name"]))
+        elif (kept := NODES.search(found.string)) and history.changes[-1].state in HOLDS:
+            history.add(Change(at, history.changes[-1].state, line, kept["nodes"]))
 
     def _updated(self, at: float, found: re.Match[str], line: str) -> None:
         number = int(found["id"])
@@ -261,12 +261,12 @@ class SlurmLog:
         self._moving.discard(number)
 
     def _noticed(self, at: float, found: re.Match[str], line: str) -> None:
-        if life := self._now.get(int(found["id"])):
-            life.notices.append(at)
+        if history := self._now.get(int(found["id"])):
+            history.notices.append(at)
 
     def _killed(self, at: float, found: re.Match[str], line: str) -> None:
-        if life := self._now.get(int(found["id"])):
-            life.kills.append((at, int(found["uid"])))
+        if history := self._now.get(int(found["id"])):
+            history.kills.append((at, int(found["uid"])))
 
     def _started(self, at: float, found: re.Match[str], line: str) -> None:
         self._known, self._since = set(), at
@@ -275,22 +275,22 @@ class SlurmLog:
         if self._known is not None:
             self._known.add(int(found["id"]))
 
-    def _may_be_back(self, life: Life) -> bool:
+    def _may_be_back(self, history: JobHistory) -> bool:
         """True if slurmctld started since its end, and knew it: its end may be forgotten."""
-        return life.changes[-1].state != "LOST" and life.changes[-1].at < self._since
+        return history.changes[-1].state != "LOST" and history.changes[-1].at < self._since
 
     def _serves(self, at: float, found: re.Match[str], line: str) -> None:
         if self._known is None:
             return
         known, self._known = self._known, None
         self.starts.append((self._since, at))
-        for number, life in list(self._now.items()):
+        for number, history in list(self._now.items()):
             if number not in known:
-                if life.over == float("inf"):
-                    life.add(Change(self._since, "LOST", line))
+                if history.over == float("inf"):
+                    history.add(Change(self._since, "LOST", line))
                 del self._now[number]
-            elif life.over < float("inf") and self._since - life.over < UNSAVED_S:
-                life.unsure = True
+            elif history.over < float("inf") and self._since - history.over < UNSAVED_S:
+                history.unsure = True
 
 
 _LINES = {

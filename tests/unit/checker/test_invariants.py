@@ -69,8 +69,8 @@ def test_a_job_that_went_back_to_its_queue_when_slurmctld_was_killed_does_not_ho
     run.states[7] = "PENDING"
     run.grant(20, 7, "k1")
     run.cancel(21, 7)
-    [life] = run.slurm.lives
-    assert [(each.at - EPOCH, each.state) for each in life.changes] == [
+    [history] = run.slurm.histories
+    assert [(each.at - EPOCH, each.state) for each in history.changes] == [
         (1.5, "PENDING"),
         (pytest.approx(1.8), "RUNNING"),
         (10, "PENDING"),
@@ -552,7 +552,7 @@ def test_a_job_whose_end_a_killed_slurmctld_has_forgotten_runs_again(run: Run, s
     if shown:
         run.log(11, "_slurm_rpc_request_resource_layout: JobId=7 running!")
     assert run.broken(600) == []
-    assert run.slurm.lives[0].changes[-1].state == ("RUNNING" if shown else "CANCELLED")
+    assert run.slurm.histories[0].changes[-1].state == ("RUNNING" if shown else "CANCELLED")
 
 
 def test_a_pod_may_be_ended_just_after_slurmctld_has_forgotten_that_its_job_ended(run: Run) -> None:

@@ -55,29 +55,29 @@ def _log(tmp_path: Path, text: str) -> slurm_log.SlurmLog:
     return slurm_log.read(path)
 
 
-def test_components_of_a_heterogeneous_job_are_lives_of_one_leader(tmp_path: Path) -> None:
-    lives = _log(tmp_path, HETEROGENEOUS).lives
-    assert [(life.id, life.leader, [each.state for each in life.changes]) for life in lives] == [
+def test_components_of_a_heterogeneous_job_are_jobs_of_one_leader(tmp_path: Path) -> None:
+    histories = _log(tmp_path, HETEROGENEOUS).histories
+    assert [(history.id, history.leader, [each.state for each in history.changes]) for history in histories] == [
         (11, 11, ["PENDING", "RUNNING"]),
         (12, 11, ["PENDING", "RUNNING", "CANCELLED"]),
     ]
-    assert lives[1].begun == lives[0].begun, "the log shows the submission of the leader alone"
+    assert histories[1].begun == histories[0].begun, "the log shows the submission of the leader alone"
 
 
 def test_a_job_that_a_start_does_not_list_is_lost_and_its_id_is_another_jobs(tmp_path: Path) -> None:
-    kept, lost, other = _log(tmp_path, RESTARTED).lives
+    kept, lost, other = _log(tmp_path, RESTARTED).histories
     assert (kept.id, kept.over) == (3, float("inf"))
     assert (lost.id, lost.changes[-1].state) == (4, "LOST")
     assert (other.id, other.changes[-1].state) == (4, "RUNNING")
 
 
 def test_a_running_job_gets_another_name_another_end_and_fewer_nodes(tmp_path: Path) -> None:
-    [life] = _log(tmp_path, UPDATED).lives
-    begun = life.begun
-    assert [(round(at - begun, 3), name) for at, name in life.names] == [(1.96, "mine renamed for JobId=3")]
-    assert [(round(at - begun, 3), limit_s) for at, limit_s in life.limits] == [(1.975, 600.0)]
-    assert [(round(at - begun, 3), nodes) for at, _, nodes in life.held()] == [(0.237, "k[1-2]"), (7.504, "k1")]
-    assert len(life.holds()) == 1, "it holds nodes all the time"
+    [history] = _log(tmp_path, UPDATED).histories
+    begun = history.begun
+    assert [(round(at - begun, 3), name) for at, name in history.names] == [(1.96, "mine renamed for JobId=3")]
+    assert [(round(at - begun, 3), limit_s) for at, limit_s in history.limits] == [(1.975, 600.0)]
+    assert [(round(at - begun, 3), nodes) for at, _, nodes in history.held()] == [(0.237, "k[1-2]"), (7.504, "k1")]
+    assert len(history.holds()) == 1, "it holds nodes all the time"
 
 
 @pytest.mark.parametrize(
