@@ -122,9 +122,8 @@ class Evidence:
     policies: dict[str, Versions] = field(default_factory=dict)
     tunings: dict[str, Versions] = field(default_factory=dict)
     tenants: dict[str, Users] = field(default_factory=dict)
-    _by_id: dict[int, list[tuple[JobHistory, Job | None]]] = field(
-        default_factory=dict
-    )  # None: slurmdbd does not know it
+    # None: slurmdbd does not know it
+    _by_id: dict[int, list[tuple[JobHistory, Job | None]]] = field(default_factory=dict)
     _by_leader: dict[int, list[Job]] = field(default_factory=dict)
     _by_name: dict[str, list[Job]] = field(default_factory=dict)
     _own: dict[str, Pod] = field(default_factory=dict)  # by workload key
