@@ -20,7 +20,7 @@ from scheduler.policy.rules import ANY, Policy, Rule, Tenant
 from scheduler.policy.templates import Origin, is_template
 
 DEFAULT_ACCOUNT = "default"
-MOST_NAMED = 5
+MOST_NAMED = 5  # namespaces, users or rules that a sentence names
 
 
 @dataclass(frozen=True, slots=True)

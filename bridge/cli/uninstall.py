@@ -28,7 +28,7 @@ from scheduler.state.world import World
 CHECK_EVERY_S = 1.0  # between two checks of what is left
 STATUS_EVERY_S = 5.0  # between two lines about the remaining work
 NODES_S = 5.0  # between two polls of Slurm's nodes, at most
-NAMED_MOST = 3
+MOST_NAMED = 3  # things to do that a line names
 EXIT_STOPPED = 1
 
 
@@ -159,8 +159,8 @@ def _in_short(todo: Sequence[str]) -> str:
     """The first steps that are still to do, and the number of the others."""
     if not todo:
         return ""
-    more = f"; and {len(todo) - NAMED_MOST:,} more" if len(todo) > NAMED_MOST else ""
-    return f"Still to do: {'; '.join(todo[:NAMED_MOST])}{more}."
+    more = f"; and {len(todo) - MOST_NAMED:,} more" if len(todo) > MOST_NAMED else ""
+    return f"Still to do: {'; '.join(todo[:MOST_NAMED])}{more}."
 
 
 def _nothing_left(world: World) -> str:

@@ -25,7 +25,7 @@ from scheduler.policy.templates import is_template
 
 log = logging.getLogger("slurm-bridge")
 
-NAMED_MOST = 5  # users without a usable token that are named
+MOST_NAMED = 5  # users without a usable token that are named
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -43,9 +43,9 @@ def users_without_token(users: UserTokens, settings: Settings, now: float) -> li
     """A sentence for each of the first Slurm users whose token cannot be used, and one with the number of the others."""
     named = frozenset(tenant.user for tenant in settings.policy.tenants if not is_template(tenant.user))
     troubles = [why for _, why in users.troubles(named, now)]
-    rest = len(troubles) - NAMED_MOST
+    rest = len(troubles) - MOST_NAMED
     more = [f"{rest:,} more Slurm users have no token that can be used."] if rest > 0 else []
-    return troubles[:NAMED_MOST] + more
+    return troubles[:MOST_NAMED] + more
 
 
 def token_lacks_node_rights(settings: Settings, whose: str, slurm_user: str) -> ConfigError | None:

@@ -58,7 +58,7 @@ ASK_AGAIN_S = 5.0  # where a right is missing, or a request was refused
 ASK_EVERYWHERE_S = 30.0  # for CLUSTER and NODE: a watch that runs does not notice that its right is gone
 ASK_RARELY_S = 600.0  # in a namespace where none is missing: a refused request shows a loss at once
 CHECKED_AT_ONCE = 20  # namespaces
-NAMED_MOST = 3  # namespaces that /readyz names
+MOST_NAMED = 3  # namespaces that /readyz names
 
 log = logging.getLogger("slurm-bridge")
 
@@ -148,10 +148,10 @@ class RightsMonitor:
         """A sentence for each of the first namespaces with what is missing and what to do, and one for the others."""
         everywhere = self.lacking.get(EVERYWHERE)
         shown = [self._sentence(namespace, rights) for namespace, rights in sorted(self.namespaces.items())]
-        rest = len(shown) - NAMED_MOST
+        rest = len(shown) - MOST_NAMED
         return (
             ([self._sentence(EVERYWHERE, everywhere)] if everywhere else [])
-            + shown[:NAMED_MOST]
+            + shown[:MOST_NAMED]
             + ([f"Rights are missing in {rest:,} more namespaces; the log names them."] if rest > 0 else [])
         )
 

@@ -38,6 +38,7 @@ MAX_ANSWERS = 4096
 # Nodes of all terms together: some 30 MiB, though each term may select a pod on each node.
 MAX_COUNTED_PLACES = 1_000_000
 PER_TERM = 20  # the fixed cost of one term of a query, in comparisons
+COMPARISONS_PER_NODE = 4  # so many comparisons of a term with a pod take as long as to judge one node
 _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 
 

@@ -19,7 +19,7 @@ from scheduler.model.kubernetes import Node, Requirement
 from scheduler.model.slurm import SlurmNode
 from scheduler.place.fit import NodeRequirements, checks, why_unusable
 
-COMPARED_PER_NODE = 16  # expressions or tolerations that are compared in the time that a node takes otherwise
+REQUIREMENTS_PER_NODE = 16  # expressions or tolerations that are compared in the time that a node takes otherwise
 CONTESTED = "claiming the same Slurm node as another"
 
 
@@ -89,7 +89,7 @@ def _sentence(count: int, misses: Counter[str], partition: str) -> str:
 def weight(wanted: NodeRequirements) -> int:
     """Cost of judging one node, relative to a pod with few requirements."""
     compared = sum(1 for _ in _requirements(wanted))
-    return 1 + (compared + len(wanted.selector) + len(wanted.tolerations)) // COMPARED_PER_NODE
+    return 1 + (compared + len(wanted.selector) + len(wanted.tolerations)) // REQUIREMENTS_PER_NODE
 
 
 def texts(wanted: NodeRequirements) -> int:

@@ -14,7 +14,7 @@ from scheduler.state.named_job import names_no_other, pods_of_job
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
-NAMED_MOST = 3  # the most pods that a record names one by one
+MOST_NAMED = 3  # pods, or ways to end, that a record names one by one
 
 
 def may_be_unrecorded(job: Placeholder, workload: Workload, this_pass: Pass) -> bool:
@@ -64,11 +64,11 @@ def record_of(workload: Workload, job: Placeholder) -> str:
 
 def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
     """How each pod ended.  Of many pods: the counts, and the pod with the highest exit code, as sacct shows one line."""
-    if len(pods) <= NAMED_MOST:
+    if len(pods) <= MOST_NAMED:
         return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
     counts = Counter(_how_ended(pod) for pod in pods)
     worst = max(pods, key=lambda pod: pod.exit_code or 0)
-    ends = ", ".join(f"{count:,} {how}" for how, count in counts.most_common(NAMED_MOST))
+    ends = ", ".join(f"{count:,} {how}" for how, count in counts.most_common(MOST_NAMED))
     return f"{workload.readable}: {ends}" + (f"; {worst.full_name}: {_how_ended(worst)}" if worst.exit_code else "")
 
 

@@ -21,7 +21,7 @@ from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-NAMED_MOST = 3  # the most pods that a record names one by one
+MOST_NAMED = 3  # pods that the sentence names one by one
 
 
 def end_pods(workload: Workload, this_pass: Pass) -> Decision:
@@ -140,10 +140,10 @@ def _wait_for_former_pods(workload: Workload, this_pass: Pass) -> Decision:
             decisions.append(wake(over_at))
         still_running.append(where)
     if still_running:
-        more = f" and {len(still_running) - NAMED_MOST:,} more" if len(still_running) > NAMED_MOST else ""
+        more = f" and {len(still_running) - MOST_NAMED:,} more" if len(still_running) > MOST_NAMED else ""
         message = (
             f"Nodes are requested when the pods of the former job of {workload.readable} have ended. "
-            f"These still run: {', '.join(still_running[:NAMED_MOST])}{more}."
+            f"These still run: {', '.join(still_running[:MOST_NAMED])}{more}."
         )
         decisions.append(statuses(waiting, names.GATHERING, message))
     return combine(decisions)

@@ -18,6 +18,7 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import OwnerKey, Pod, PodPhase, owner_key
 from scheduler.model.left_out import LeavesOut
 from scheduler.model.slurm import JobSpec
+from scheduler.place.affinity import COMPARISONS_PER_NODE
 from scheduler.place.fit import NodeInfo
 from scheduler.state.earlier_binds import EarlierBinds
 from scheduler.state.phase import WAITING, Phase
@@ -27,7 +28,6 @@ from scheduler.state.world import World
 from scheduler.tuning import Tuning
 
 LEAST_COMPARED = 2000  # a pass compares at least so many terms for a workload, even if little effort is left
-COMPARED_PER_NODE = 4  # to compare so many terms or ports takes as long as to judge one node
 
 
 class Pass:
@@ -213,7 +213,7 @@ class Pass:
         world, now = self.world, self.world.phase_of[workload.key]
         if not self.any_affinity or now not in WAITING:
             return True
-        left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
+        left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARISONS_PER_NODE)
         # Its job specification is known: its pods are not translated again.
         is_known = now is Phase.GRANTED and all(
             job.spec is not None and not job.spec.parts for job in world.jobs_of(workload)
@@ -261,7 +261,7 @@ class Pass:
         """The effort of this pass so far, in nodes judged.  At `tuning.pass_effort` the rest is left to the next pass."""
         earlier = self.earlier_binds.effort if self.earlier_binds is not None else 0
         compared = _compared(self.world) - self._compared
-        return self.effort + earlier + compared // COMPARED_PER_NODE
+        return self.effort + earlier + compared // COMPARISONS_PER_NODE
 
     def from_slurm(self, at: float) -> float:
         """Convert a time by slurmctld's clock to the bridge's clock."""

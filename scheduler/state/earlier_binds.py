@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from scheduler.model.hostlist import HostlistError
 from scheduler.model.kubernetes import Node, Pod
 from scheduler.model.slurm import nodes_of
-from scheduler.place.affinity import GrantedPods, violates_anti_affinity
+from scheduler.place.affinity import COMPARISONS_PER_NODE, GrantedPods, violates_anti_affinity
 from scheduler.place.fit import Blocked, NodeInfo, blocked
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
@@ -20,7 +20,6 @@ from scheduler.state.world import World
 
 # The most comparisons of a term with a pod.  If there are more, the bind waits for the end of the quiet period.
 MOST_COMPARED = 256
-COMPARED_PER_NODE = 4  # comparisons, or jobs, that take as long as the judgement of one node
 
 
 class EarlierBinds:
@@ -74,7 +73,7 @@ class EarlierBinds:
         """True if the pod and one of these pods exclude each other by anti-affinity, or there are too many to compare."""
         others = [other for there in landing for other in there.pods.values()]
         terms = len(pod.anti_affinity) * len(others) + sum(len(other.anti_affinity) for other in others)
-        self.effort += 1 + min(terms, MOST_COMPARED) // COMPARED_PER_NODE
+        self.effort += 1 + min(terms, MOST_COMPARED) // COMPARISONS_PER_NODE
         return terms > MOST_COMPARED or violates_anti_affinity(pod, others)
 
     def _landing(self, granted: GrantedPods) -> NodeInfo:
@@ -87,7 +86,7 @@ class EarlierBinds:
         return there
 
     def _land_without_jobs(self) -> None:
-        self.effort += len(self._world.placeholders) // COMPARED_PER_NODE
+        self.effort += len(self._world.placeholders) // COMPARISONS_PER_NODE  # a job takes as long as a comparison
         for granted in self._granted_before():
             there = self._counted(granted.pods.values())
             for name in granted.nodes:

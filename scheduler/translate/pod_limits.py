@@ -19,7 +19,7 @@ MAX_PORTS = 128
 MAX_CLAIMS = 64
 MAX_NAMESPACES = 512
 _LEAST = 64  # no limit of a pod without affinity is lower
-_SAID_MOST = 3  # unsupported fields that a sentence names
+_MOST_NAMED = 3  # unsupported fields that a sentence names
 
 
 def beyond_limits(pod: Pod) -> str:
@@ -39,8 +39,8 @@ def beyond_limits(pod: Pod) -> str:
 def listed(fields: Iterable[str]) -> str:
     """The first of these unsupported fields, and how many more there are."""
     named = list(dict.fromkeys(fields))
-    more = len(named) - _SAID_MOST
-    return ", ".join(named[:_SAID_MOST]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(named) - _MOST_NAMED
+    return ", ".join(named[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _kinds(pod: Pod) -> int:

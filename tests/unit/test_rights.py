@@ -138,7 +138,7 @@ async def test_many_namespaces_are_a_few_sentences() -> None:
     found, _ = watching(Server(), **{f"team-{number}": MANAGED for number in range(50)})
     for _ in range(3):
         await found.check()
-    assert len(found.sentences()) == rights.NAMED_MOST + 1
+    assert len(found.sentences()) == rights.MOST_NAMED + 1
     assert found.sentences()[-1].startswith("Rights are missing in 47 more namespaces")
 
 
