@@ -60,7 +60,7 @@ integration: setup ## journeys on real Slurm and real Kubernetes (KUBECONFIG and
 	$(BIN)/python integration/run.py
 
 torture: setup   ## real clusters: Slurm's side answers wrongly, and all processes are killed and frozen: [TORTURE_S=60] [CYCLES=500] [SEED=n]
-	TORTURE_S=$(or $(TORTURE_S),60) CYCLES=$(or $(CYCLES),500) SEED=$(SEED) $(BIN)/python integration/run.py torture
+	TORTURE_ALONE=1 TORTURE_S=$(or $(TORTURE_S),60) CYCLES=$(or $(CYCLES),500) SEED=$(SEED) $(BIN)/python integration/run.py torture
 
 mutants: setup   ## changes of the scheduler that no test notices, and the score: [PATHS=scheduler/state] [EVERY=10] [JOBS=2] [BUDGET=2]
 	$(BIN)/python -m tests.mutants $(PATHS) $(if $(EVERY),--every $(EVERY)) $(if $(JOBS),--jobs $(JOBS)) $(if $(BUDGET),--budget $(BUDGET))

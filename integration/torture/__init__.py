@@ -4,3 +4,10 @@
 true afterwards.  Every random choice follows from one seed.  `integration/journeys/test_crashes.py` runs it;
 `integration/checker` judges it, from the logs.
 """
+
+from __future__ import annotations
+
+import os
+
+# Set by `make torture`: no other suite runs on this machine, so the bridge has to be back sooner.
+IS_ALONE = os.environ.get("TORTURE_ALONE") == "1"
