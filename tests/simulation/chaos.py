@@ -15,6 +15,7 @@ from scheduler import names
 from tests.simulation.clusters import Clusters, annotations_of
 from tests.simulation.policies import USERS
 from tests.simulation.strangers import stranger
+from tests.simulation.submissions import submit
 
 CHAOS_S = 90.0
 GANG, GANG_SIZE = names.PREFIX + names.GANG, names.PREFIX + names.GANG_SIZE
@@ -286,18 +287,12 @@ class Chaos(Clusters):
         if running:
             self.slurm.suspend(self.rng.choice(running))
 
-    def _submit(self, user: str, name: str) -> None:
-        headers = {"X-SLURM-USER-TOKEN": self.slurm.token("slurm"), "X-SLURM-USER-NAME": user}
-        job = b'"flags":["EXTERNAL_JOB"],"cpus_per_task":1,"memory_per_node":{"set":true,"number":100}'
-        body = b'{"job":{"name":"' + name.encode() + b'",' + job + b"}}"
-        rest.answer(self.slurm, self.slurm_clock(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
-
     def _foreign_job(self) -> None:
-        self._submit(self.rng.choice(["alice", "carol"]), f"native-{self.made}")
+        submit(self.slurm, self.slurm_clock(), self.rng.choice(["alice", "carol"]), f"native-{self.made}")
 
     def _forged_job(self) -> None:
         if (job_id := self._some_job()) is not None:
-            self._submit("carol", self.slurm.jobs[job_id].name)
+            submit(self.slurm, self.slurm_clock(), "carol", self.slurm.jobs[job_id].name)
 
     def _drain(self) -> None:
         self.slurm.drain(self.rng.choice(list(self.slurm.nodes)), "chaos")

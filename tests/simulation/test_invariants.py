@@ -15,10 +15,10 @@ from bridge.simulation.invariants.unused_grants import GRANTS_IN_VAIN
 from bridge.simulation.invariants.violation import Violation
 from bridge.simulation.kube import objects
 from bridge.simulation.kube.cluster import KubeCluster
-from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster
 from scheduler import names
 from tests.simulation.life import invariants
+from tests.simulation.submissions import submit
 
 
 class Clusters:
@@ -41,12 +41,8 @@ class Clusters:
         return names.job_name(f"alice-a/{pod['metadata']['name']}", self.invariants.cluster, key)
 
     def submit(self, user: str, name: str) -> int:
-        headers = {"X-SLURM-USER-TOKEN": self.slurm.token("slurm"), "X-SLURM-USER-NAME": user}
-        job = {"name": name, "flags": ["EXTERNAL_JOB"], "cpus_per_task": 1}
-        job["memory_per_node"] = {"set": True, "number": 100}
-        body = json.dumps({"job": job}).encode()
-        answer = rest.answer(self.slurm, 0.0, "POST", "/slurm/v0.0.45/job/submit", headers, body)
-        job_id: int = json.loads(answer[2])["job_id"]
+        job_id = submit(self.slurm, 0.0, user, name)
+        assert job_id
         return job_id
 
     def says_why(self, pod: objects.Object) -> None:

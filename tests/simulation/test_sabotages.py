@@ -7,7 +7,6 @@ are in test_crashes.py.  Each invariant is broken by hand in test_invariants.py 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from bridge import executor
 from bridge.kube.client import KubeClient
 from bridge.kube.lease import Lease
 from bridge.simulation.kube import objects
-from bridge.simulation.slurm import reads, requests, rest
+from bridge.simulation.slurm import reads, requests
 from scheduler import names
 from scheduler.actions import CancelJob, Outcome
 from scheduler.apply import job_reads
@@ -34,6 +33,7 @@ from tests.simulation.stories import (
     one_pod_runs_and_ends,
     the_room_comes_back_while_the_grant_is_released,
 )
+from tests.simulation.submissions import submit
 
 WHOLE = {"cpu": "8"}  # of a node
 
@@ -61,11 +61,7 @@ async def the_id_of_a_lost_job_is_given_to_a_job_of_the_same_user(life: Calm) ->
     life.creates("alone")
     lost = life.job_of(await life.first("alone"))
     life.invariants.note_lost(life.slurm.lose_everything(life.slurm_clock()))
-    headers = {"X-SLURM-USER-TOKEN": life.slurm.token("slurm"), "X-SLURM-USER-NAME": lost.user}
-    job = {"name": "native", "cpus_per_task": 1, "memory_per_node": {"set": True, "number": 100}}
-    body = json.dumps({"job": {**job, "flags": ["EXTERNAL_JOB"]}}).encode()
-    answer = rest.answer(life.slurm, life.slurm_clock(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
-    assert json.loads(answer[2])["job_id"] == lost.id
+    assert submit(life.slurm, life.slurm_clock(), lost.user, "native") == lost.id
     await asyncio.sleep(60)
     life.deletes("alone")
     await asyncio.sleep(30)
