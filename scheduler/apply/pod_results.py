@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler.actions import Outcome
-from scheduler.apply import reused_ids
+from scheduler.apply import hinted_jobs, reused_ids
 from scheduler.apply.backoff import ATTEMPTS
 from scheduler.apply.settling import settle_and_refresh
 from scheduler.model.kubernetes import OwnerKey, owner_key
@@ -84,8 +85,13 @@ def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float
         workload.put_on(action.uid, action.node)
         world.granted_pods_changed(workload, [workload.pods[action.uid]])
     job = world.placeholders.get(action.job_id)
-    if job is None:  # the job ended and was forgotten; the watch shows the job that the pod names, and that job is read
+    if (
+        job is None
+    ):  # it ended and was forgotten, or a read showed another name: a hint, as when the watch shows the pod
         workload.hint = None if workload.hint == action.job_id else workload.hint
+        pod = workload.pods[action.uid]
+        bound = replace(pod, node=action.node, annotations={**pod.annotations, **action.annotations})
+        hinted_jobs.take_hint(world, workload, bound)
         return
     workload.hint = job.id
     if job.key == workload.key:

@@ -354,3 +354,28 @@ def test_a_bind_in_flight_ends_although_the_watch_shows_meanwhile_that_the_pod_r
     story.ended(bind, Outcome.REFUSED, at=NOW + 2, number=409)
     assert [each for each in story.world.workloads.values() if each.pods_in_flight] == []
     story.world.validate()
+
+
+def test_a_pod_whose_lost_bind_took_effect_does_not_end_with_an_earlier_job_because_its_own_was_renamed() -> None:
+    """The watch does not show the bind yet, and the job got its new name before it was ever read (V7)."""
+    story = Story(nodes=ONE_NODE)
+    story.sees(BIG)
+    [asked] = story.acts(AllocateNow, NOW - 10)
+    story.ended(asked, at=NOW - 10, job_id=4, grant=grant(4, cpus=4))
+    [bind] = story.acts(BindPod, NOW - 10)
+    story.ended(bind, Outcome.REFUSED, at=NOW - 10, number=403)
+    story.polls({4: "CANCELLED"}, at=NOW - 9)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=5, grant=grant(5, cpus=4))
+    [bind] = story.acts(BindPod, NOW)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW + 10, began=NOW)
+    story.polls({4: "CANCELLED", 5: "RUNNING"}, at=NOW + 11)
+    story.reads(replace(job_of(BIG, 5, submitted=NOW), name="pretty"), at=NOW + 11)
+    [look] = looks(story, SETTLED)
+    story.ended(look, at=SETTLED, node="x1")
+    for second in range(30):
+        story.polls({4: "CANCELLED", 5: "RUNNING"}, at=SETTLED + second)
+        for action in story.decides(SETTLED + second):
+            assert isinstance(action, ReadJob), action
+            story.reads(job_of(BIG, 4, "CANCELLED", submitted=NOW - 10), at=SETTLED + second)
+            story.ended(action, at=SETTLED + second)
