@@ -261,9 +261,9 @@ def _change_running(asked: Asked, job: SimJob, body: Body) -> None:
 def cancel(asked: Asked, _: str) -> Answer:
     """Cancel jobs by id if the name is the job's; the answer lists only failures."""
     body: Body = msgspec.json.decode(asked.body)
-    codes = [code for job_id in body["jobs"] for code in _cancel_one(asked, job_id_of(job_id), body["job_name"])]
-    texts = [(code, NOT_CANCELLED.get(code) or TEXTS[code][1]) for code in codes]
-    return yes(asked, {"status": [{"error": {"string": text, "code": code, "message": text}} for code, text in texts]})
+    numbers = [each for job_id in body["jobs"] for each in _cancel_one(asked, job_id_of(job_id), body["job_name"])]
+    texts = [(each, NOT_CANCELLED.get(each) or TEXTS[each][1]) for each in numbers]
+    return yes(asked, {"status": [{"error": {"string": text, "code": each, "message": text}} for each, text in texts]})
 
 
 def _cancel_one(asked: Asked, job_id: int, name: str) -> list[int]:
