@@ -189,8 +189,11 @@ def _watch_begin(job: Placeholder, this_pass: Pass) -> Decision:
     if begins is None or nudged_at >= begins + BEGIN_SLACK_S:
         return NOTHING
     due = begins + BEGIN_SLACK_S
-    again = wake(max(due, nudged_at + this_pass.tuning.nudge_every_s))
-    return again + note(begin_is_due=True) if this_pass.now >= due else again
+    if this_pass.now < due:
+        return wake(max(due, nudged_at + this_pass.tuning.nudge_every_s))
+    # The nudge may not be possible now: the user of each waiting job may have no token, or a job has to be read first.
+    next_at = nudged_at + this_pass.tuning.nudge_every_s
+    return note(begin_is_due=True) + wake(next_at if this_pass.now < next_at else this_pass.now + BEGIN_SLACK_S)
 
 
 def _begins(job: Placeholder) -> float | None:

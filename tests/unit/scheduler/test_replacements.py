@@ -20,7 +20,7 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.events import Side
+from scheduler.events import PodDeleted, PodSeen, Scope, Side
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from tests.builders import START, Story, node, pod
@@ -290,6 +290,24 @@ def test_a_replacement_waits_for_the_place_of_a_pod_that_terminates_only_if_no_o
     assert [each.message for each in acts if isinstance(each, SetPodCondition)] == [
         "The bind for Slurm job 17 waits: hpc/w-1 still terminates."
     ] * (not on)
+
+
+def test_a_replacement_looks_again_after_a_while_if_another_pod_stays_beyond_its_grace() -> None:
+    """Each pass woke the next one at once, until that pod was gone."""
+    story = Story(nodes=[node("x1", cpu=2000, memory=200)])
+    shown = gang_of_two(story, granted(17, ("x1", 2)))
+    story.loses(shown[1], LATER)
+    stays = pod("agent", scheduler_name="other", node="x1", deleting_at=LATER + 30, grace_s=30)
+    story.sees(PodSeen(Scope.OTHERS, stays, LATER), member(1, 2, uid="uid-new", created=LATER + 1))
+    for at in (LATER + 2, LATER + 89, LATER + 90, LATER + 500):
+        story.polls({17: "RUNNING"}, at=at)
+        plan = story.plan(at)
+        assert plan.actions or all(wakes > at for wakes in plan.wake.values()), "it waits"
+        assert not [each for each in plan.actions if isinstance(each, BindPod | CancelJob)]
+        for action in plan.actions:
+            story.ended(action, at=at)
+    story.sees(PodDeleted(Scope.OTHERS, stays, LATER + 501))
+    assert [each.uid for each in story.acts(BindPod, LATER + 505)] == ["uid-new"]
 
 
 def test_two_replacements_that_change_their_order_take_the_places_of_their_shapes() -> None:

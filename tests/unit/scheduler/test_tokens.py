@@ -93,3 +93,21 @@ def test_slurm_is_not_asked_to_look_at_its_queue_as_a_user_without_a_token() -> 
     assert story.acts(NudgeScheduler, NOW + 3) == []
     story.sees(TokenUsable("alice", NOW + 4))
     assert [each.job_id for each in story.acts(NudgeScheduler, NOW + 4)] == [17]
+
+
+def test_a_begin_time_that_comes_while_no_user_has_a_token_is_looked_at_once_a_second() -> None:
+    """Each pass woke the next one at once: one processor was busy for as long as the token was missing."""
+    story = Story(TWO)
+    later = pod("later", says={"begin": "now+1hour"})
+    due = later.created + 3600 + 1
+    story.queues(later, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.sees(TokenMissing("alice", NOW + 1))
+    story.polls({17: "PENDING"}, at=due - 1)
+    story.decides(due - 1)
+    for seconds in range(3):
+        plan = story.plan(due + seconds)
+        assert not [each for each in plan.actions if isinstance(each, NudgeScheduler)]
+        assert list(plan.wake.values()) == [due + seconds + 1]
+    story.sees(TokenUsable("alice", due + 2.5))
+    assert [each.job_id for each in story.acts(NudgeScheduler, due + 3)] == [17]
