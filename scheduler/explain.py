@@ -262,9 +262,8 @@ def _translated(workload: Workload, pod: Pod, world: World) -> JobSpec | None:
     if isinstance(tenant, Refusal):
         return None
     pods = max(workload.size, len(workload.unfinished))
-    spec = jobspec(
-        pod, world.owners_of(pod)[0], tenant, world.translation_context, workload.key, workload.readable, pods
-    )
+    owners, context = world.owners_of(pod)[0], world.translation_context
+    spec = jobspec(pod, owners, tenant, context, workload.key, workload.readable, pods, workload.gang)
     return spec if isinstance(spec, JobSpec) else None
 
 

@@ -8,6 +8,9 @@ memory by the CPU, and charges an exclusive job for all CPUs of its nodes.  Two 
 on a node of 64 CPUs, and Slurm refuses the job (2014).  With tasks_per_node, the job requests memory by the node, and idle
 CPUs cost no memory.
 
+Memory by the CPU is rounded up to whole MiB: two tasks of 3 CPUs and 4,096 MiB cost 8,196 MiB (Slurm facts 7).  So
+tasks_per_node is also set if the nodes hold all pods, but not with rounded memory.
+
 tasks_per_node is also set if devices would be lost otherwise.  If a job requests devices by the task on external nodes of
 slurm.conf, Slurm grants none of them, and counts them as used for ever.  If a job requests devices by the node, Slurm counts
 them correctly (Slurm facts 7).
@@ -78,10 +81,11 @@ def laid_out(
     rooms = [_room(spec, kind.node, memory=memory) for kind in kinds]
     limits = [most[kind.node.name].pods for kind in kinds]
     fewer = [kind for kind, room, pods in zip(kinds, rooms, limits, strict=True) if pods < min(room, spec.tasks)]
-    if not losing and not whole and not fewer:
+    by_rounding = memory and _lose_places_by_rounding(spec, kinds)
+    if not losing and not whole and not fewer and not by_rounding:
         return spec
     counted = [(min(room, pods), len(kind.names)) for kind, room, pods in zip(kinds, rooms, limits, strict=True)]
-    if places := _places(spec, counted, evenly=bool(losing or fewer)):
+    if places := _places(spec, counted, evenly=bool(losing or fewer or by_rounding)):
         too_small = [name for kind in fewer if most[kind.node.name].pods < places for name in kind.names]
         excluded = folded([*expand(spec.excluded_nodes), *too_small]) if too_small else spec.excluded_nodes
         return replace(spec, tasks_per_node=places, excluded_nodes=excluded)
@@ -117,12 +121,27 @@ def fewest_holding(tasks: int, rooms: Iterable[tuple[int, int]]) -> int:
 
 def rooms_on(spec: JobSpec, nodes: Iterable[SlurmNode], *, memory: bool) -> list[int]:
     """The number of tasks that each of these nodes holds when it is empty, as Slurm counts."""
-    return [_room(spec, node, memory=memory) for node in nodes]
+    return [_room(spec, node, memory=memory, task_mib=_charged_mib(spec)) for node in nodes]
 
 
-def _room(spec: JobSpec, node: SlurmNode, *, memory: bool) -> int:
+def _room(spec: JobSpec, node: SlurmNode, *, memory: bool, task_mib: int | None = None) -> int:
+    """task_mib   MiB of each task; None: as the pods need"""
     room = room_on(spec, node)
-    return min(room, node.memory_mib // spec.memory_mib) if memory else room
+    return min(room, node.memory_mib // (task_mib or spec.memory_mib)) if memory else room
+
+
+def _charged_mib(spec: JobSpec) -> int:
+    """MiB that Slurm charges for each task, which is more than the pod needs if memory is requested by the CPU."""
+    by_node = spec.tasks == 1 or spec.tasks_per_node is not None
+    return spec.memory_mib if by_node else _memory_by_cpu(spec) * spec.cpus_per_task
+
+
+def _lose_places_by_rounding(spec: JobSpec, kinds: Sequence[Alike]) -> bool:
+    """True if memory by the CPU is rounded up, and the nodes do not hold all tasks with that much memory."""
+    if _charged_mib(spec) == spec.memory_mib:
+        return False
+    rooms = zip(rooms_on(spec, (kind.node for kind in kinds), memory=True), kinds, strict=True)
+    return _taken(sorted(((room, len(kind.names)) for room, kind in rooms), reverse=True), spec.max_nodes) < spec.tasks
 
 
 def _places(spec: JobSpec, rooms: Sequence[tuple[int, int]], *, evenly: bool) -> int:

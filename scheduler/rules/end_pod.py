@@ -63,7 +63,8 @@ def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str
     counts_s = max(AT_ONCE_S, int(tuning.silent_node_s)), "a longer grace does not count (tuning: silent_node_s)"
     node = (world.nodes or {}).get(workload.node_of(pod))
     known = (world.slurm_nodes or {}).get(slurm_name(node)) if node is not None else None
-    if known is None or known.external or not needs(pod).keys() & world.config.translation.gres.keys():
+    devices = any(needs(pod).get(resource) for resource in world.config.translation.gres)
+    if known is None or known.external or not devices:
         return counts_s
     return min(counts_s, (tuning.revoke_grace_max_s, "Slurm may give its devices to others"))
 

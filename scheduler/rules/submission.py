@@ -345,12 +345,14 @@ def translated(workload: Workload, pod: Pod, pods: int, this_pass: Pass) -> JobS
     if isinstance(tenant, Refusal):
         return tenant
     owners = world.owners_of(pod)[0]
-    asked = (pod, owners, tenant, world.config, world.cluster, workload.key, workload.readable, pods)
+    asked = (pod, owners, tenant, world.config, world.cluster, workload.key, workload.readable, pods, workload.gang)
     if (known := world.translations.get(pod.uid)) is not None:
         asked_before, longest_min, spec = known
         if asked_before == asked and longest_min == world.longest_min(spec.partition):
             return spec
-    found = jobspec(pod, owners, tenant, world.translation_context, workload.key, workload.readable, pods)
+    found = jobspec(
+        pod, owners, tenant, world.translation_context, workload.key, workload.readable, pods, workload.gang
+    )
     if isinstance(found, JobSpec):
         world.translations.keep(pod.uid, (asked, world.longest_min(found.partition), found), 1)
     return found

@@ -266,6 +266,14 @@ class Workload:
         return [pod for pod in self.unfinished if not pod.gated and pod.deleting_at is None]
 
     @property
+    def gang(self) -> int:
+        """The number of pods of its gang, with pods that have ended; 1: it is no gang."""
+        if self.group is None:
+            return 1
+        shown = (size for size in self.pod_counts.sizes if size is not None)
+        return max(1, max(shown, default=self.size + self.pod_counts.succeeded))
+
+    @property
     def is_complete(self) -> bool:
         """True if the size is known and all members exist (W6)."""
         return bool(self.size) and self.pod_counts.members >= self.size

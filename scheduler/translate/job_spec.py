@@ -22,9 +22,13 @@ from scheduler.policy.job_limits import beyond_rule, time_allowed
 from scheduler.policy.rules import Priority, Tenant
 from scheduler.translate.job_options import JobOptions, as_written, job_options
 from scheduler.translate.pod_limits import beyond_limits, listed
+from scheduler.translate.values import MAX_MINUTES
 
 MIB = 1024 * 1024
-MOST_AMOUNT = 2**31 - 1  # of CPUs, of MiB, of devices of a kind
+MOST_AMOUNT = 2**31 - 1  # of MiB, of devices of a kind
+# Slurm counts the CPUs of a task in 16 bits, and the last two values are no counts.  slurmrestd cuts larger numbers without
+# an error: 65,537 becomes 1 (Slurm facts 7).
+MOST_CPUS = 2**16 - 3
 MOST_COMMENT = 1024  # characters, as of the user's own comment
 
 
@@ -137,14 +141,16 @@ def jobspec(
     key: str,
     readable: str = "",
     pods: int = 1,
+    gang: int = 1,
 ) -> JobSpec | Refusal:
     """The placeholder job of this pod, of one task and without excluded nodes; or a Refusal in words.
 
     key        of the workload, part of the job's name
     readable   the job's name if the user gives none; "": namespace and name of the pod
     pods       number of pods of the workload
+    gang       number of pods of its gang, with pods that have ended (W5)
     """
-    checked = _checked(pod, owners, tenant, context, pods)
+    checked = _checked(pod, owners, tenant, context, max(pods, gang))
     if isinstance(checked, Refusal):
         return checked
     options, allowed, shape, limit, nice = checked
@@ -179,7 +185,7 @@ class _Checked(NamedTuple):
 
 
 def _checked(
-    pod: Pod, owners: tuple[Owner, ...], tenant: Tenant, context: TranslationContext, pods: int
+    pod: Pod, owners: tuple[Owner, ...], tenant: Tenant, context: TranslationContext, gang: int
 ) -> _Checked | Refusal:
     if refusal := _unsupported(pod):
         return refusal
@@ -190,7 +196,7 @@ def _checked(
     allowed = _allowed(pod, options, priority, tenant)
     if isinstance(allowed, Refusal):
         return allowed
-    if refusal := _impossible_nodes(pod, owners, options, pods):
+    if refusal := _impossible_nodes(pod, owners, options, gang):
         return refusal
     shape = shape_of(pod, owners, options, context.translation)
     if isinstance(shape, Refusal):
@@ -216,7 +222,7 @@ def _with_options(spec: JobSpec, options: JobOptions, readable: str, tenant: Ten
         begin=options.begin,
         dependency=",".join(filter(None, (SINGLETON, options.dependency))),
         switches=options.switches,
-        min_nodes=options.min_nodes if pods > 1 else None,
+        min_nodes=min(options.min_nodes, pods) if options.min_nodes is not None and pods > 1 else None,
         max_nodes=_most_nodes(options, tenant, pods) if pods > 1 else None,
     )
 
@@ -233,19 +239,22 @@ def _unsupported(pod: Pod) -> Refusal | None:
     return None
 
 
-def _impossible_nodes(pod: Pod, owners: tuple[Owner, ...], options: JobOptions, pods: int) -> Refusal | None:
-    """A Refusal if annotations ask for more nodes than there are pods, or for more than they allow; None: otherwise."""
-    if pods > 1:
+def _impossible_nodes(pod: Pod, owners: tuple[Owner, ...], options: JobOptions, gang: int) -> Refusal | None:
+    """A Refusal if annotations ask for more nodes than the gang has pods, or for more than they allow; None: otherwise.
+
+    Pods of the gang that have ended count: the annotations stay as they are when the other pods start again (W5).
+    """
+    if gang > 1:
         least, most = options.min_nodes, options.max_nodes
         if least is not None and most is not None and least > most:
             asked = as_written(names.MIN_NODES, pod, owners)
             allowed = as_written(names.MAX_NODES, pod, owners)
             allowed = allowed[:1].lower() + allowed[1:]
             return Refusal(names.REFUSED, f"{asked} is more than {allowed} allows. Correct one of them.")
-        if least is None or least <= pods:
+        if least is None or least <= gang:
             return None
         asked = f"Annotation {names.PREFIX}{names.MIN_NODES}: {least:,} nodes"
-        return Refusal(names.REFUSED, f"{asked}, but the gang has {pods:,} pods. Lower the number.")
+        return Refusal(names.REFUSED, f"{asked}, but the gang has {gang:,} pods. Lower the number.")
     for key_name, nodes in ((names.MIN_NODES, options.min_nodes), (names.MAX_NODES, options.max_nodes)):
         if nodes not in (None, 1):
             asked = f"Annotation {names.PREFIX}{key_name}: {nodes:,} nodes"
@@ -325,7 +334,7 @@ def shape_of(pod: Pod, owners: tuple[Owner, ...], options: JobOptions, translati
         memory_mib=options.memory or memory_mib or translation.default_memory_mib,
         gres=options.gres if options.gres is not None else tuple(sorted(gres.items())),
     )
-    if max(shape.cpus, shape.memory_mib, *(count for _, count in shape.gres)) > MOST_AMOUNT:
+    if shape.cpus > MOST_CPUS or max((shape.memory_mib, *(count for _, count in shape.gres))) > MOST_AMOUNT:
         return Refusal(names.REFUSED, f"The pod asks for more than any node has: {_amounts(shape)}.")
     return shape
 
@@ -377,8 +386,8 @@ def _lacking(
 
 
 def deadline_min(deadline_s: int) -> int:
-    """A deadline as a time limit, which Slurm counts in minutes (T7)."""
-    return max(1, -(-deadline_s // 60))
+    """A deadline as a time limit, which Slurm counts in minutes (T7).  A Job may name a deadline that Slurm cannot count."""
+    return min(max(1, -(-deadline_s // 60)), MAX_MINUTES)
 
 
 def _time_limit(

@@ -44,7 +44,7 @@ from scheduler.rules.status import clock, exact_clock
 from scheduler.translate import values
 from scheduler.translate.grouping import group_of
 from scheduler.translate.job_options import job_options
-from scheduler.translate.job_spec import MOST_AMOUNT, jobspec
+from scheduler.translate.job_spec import MOST_AMOUNT, MOST_CPUS, jobspec
 from tests.builders import ALICE, CONFIG, START, Story, key_of, pod
 from tests.traces import Backend
 from tests.unit.tracing.stories import Traced
@@ -261,7 +261,8 @@ def test_every_pod_is_translated_or_refused(one: Pod) -> None:
         assert one_line(line(said.message))
     spec = jobspec(one, (), ALICE, story.world.translation_context, "key")
     if isinstance(spec, JobSpec):
-        assert max(spec.cpus_per_task, spec.memory_mib, *(count for _, count in spec.gres)) <= MOST_AMOUNT
+        assert spec.cpus_per_task <= MOST_CPUS
+        assert max((spec.memory_mib, *(count for _, count in spec.gres))) <= MOST_AMOUNT
         msgspec.json.encode(spec, enc_hook=dict)
         assert as_sbatch(spec)
     else:

@@ -12,7 +12,7 @@ from scheduler.model.slurm import UNLIMITED, JobSpec
 from scheduler.place.fit import needs
 from scheduler.policy.rules import ANY, Choice, Tenant
 from scheduler.translate.job_options import job_options, user_input
-from scheduler.translate.job_spec import MIB, MOST_AMOUNT, Translation, TranslationContext, jobspec, peak
+from scheduler.translate.job_spec import MIB, MOST_AMOUNT, MOST_CPUS, Translation, TranslationContext, jobspec, peak
 from scheduler.translate.values import MAX_TEXT
 from tests.builders import CLUSTER, OWNER, key_of, pod
 
@@ -130,7 +130,7 @@ def test_slurm_is_never_asked_for_less_cpu_than_kubernetes_counts(pod: Pod) -> N
     bare = Pod("uid", "hpc", "p", containers=pod.containers, init_containers=pod.init_containers, overhead=pod.overhead)
     spec = jobspec(bare, (), FREE, AROUND, "0" * 16)
     if isinstance(spec, Refusal):
-        most = {"cpu": 1000 * MOST_AMOUNT, "memory": MIB * MOST_AMOUNT, "nvidia.com/gpu": MOST_AMOUNT}
+        most = {"cpu": 1000 * MOST_CPUS, "memory": MIB * MOST_AMOUNT, "nvidia.com/gpu": MOST_AMOUNT}
         assert any(amount > most.get(resource, amount) for resource, amount in peak(bare).items())
         return
     counted = needs(bare)

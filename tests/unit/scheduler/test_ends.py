@@ -32,12 +32,12 @@ from scheduler.events import (
     SlurmNodesPolled,
     Unread,
 )
-from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.kubernetes import Container, Pod, PodPhase
 from scheduler.model.slurm import Job, Partition
 from scheduler.model.slurm_errors import ACCOUNTING_AWAY
 from scheduler.state.phase import Phase
 from scheduler.tuning import Config
-from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, node, pod, slurm_node, without
+from tests.builders import CONFIG, OWNER, START, Story, amounts, grant, job_of, key_of, node, pod, slurm_node, without
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -543,13 +543,16 @@ def test_a_waiting_pod_whose_job_was_cancelled_queues_again_after_a_pause() -> N
     ("external", "gpu", "own_s", "grace_s"),
     [(False, 1, 300, 30), (False, 1, 20, None), (False, 0, 300, None), (True, 1, 300, None)],
 )
+@pytest.mark.parametrize("names_all", [False, True], ids=["as little as possible", "also amounts of 0"])
 def test_if_slurm_may_give_devices_to_a_job_of_its_own_the_grace_is_capped_and_that_is_reported(
-    external: bool, gpu: int, own_s: int, grace_s: int | None
+    external: bool, gpu: int, own_s: int, grace_s: int | None, names_all: bool
 ) -> None:
     story = Story()
     story.world.owners["hpc", OWNER.uid] = None
+    zero = Container("beside", requests=amounts(gpu=0)) if names_all else Container("beside")
     story.sees(SlurmNodesPolled((slurm_node("x1", external=external),), (Partition("main", default=True),), START))
-    [evict] = job_ends(story, pod("web", owner=OWNER, gpu=gpu, grace_s=own_s), "PREEMPTED")
+    web = pod("web", owner=OWNER, gpu=gpu, grace_s=own_s)
+    [evict] = job_ends(story, replace(web, containers=(*web.containers, zero)), "PREEMPTED")
     assert isinstance(evict, DeletePod)
     assert evict.grace_s == grace_s
     assert ("It has 30 s to end, because Slurm may give its devices to others" in evict.reason) == (grace_s == 30)

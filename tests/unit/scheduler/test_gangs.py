@@ -828,6 +828,31 @@ def test_a_gang_that_shares_its_nodes_is_laid_out_by_slurm() -> None:
     assert asks(story).spec.tasks_per_node is None
 
 
+@pytest.mark.parametrize(
+    ("size", "needs", "memory_mib", "says", "places"),
+    [
+        (2, {"cpu": 3000, "memory": 4096}, 8192, {}, 2),  # by the CPU, each pod would cost 4,098 MiB
+        (2, {"cpu": 3000, "memory": 4096}, 8196, {}, None),  # that fits, too
+        (2, {"cpu": 4000, "memory": 4096}, 8192, {}, None),  # nothing is rounded
+        (4, {"cpu": 3000, "memory": 4096}, 8192, {}, 2),
+        (3, {"cpu": 3000, "memory": 4096}, 8192, {}, 2),
+        (2, {"cpu": 7000, "memory": 8192}, 8192, {}, 1),
+        (2, {"cpu": 3000, "memory": 4096}, 8192, {"max-nodes": "1"}, 2),
+    ],
+)
+def test_a_gang_that_fits_exactly_is_not_refused_because_memory_by_the_cpu_is_rounded_up(
+    size: int, needs: dict[str, int], memory_mib: int, says: dict[str, str], places: int | None
+) -> None:
+    """Slurm refused it as more than any node has (2014), or it waited for ever."""
+    count = 1 if size == 2 and needs["memory"] * 2 <= memory_mib else 2
+    there = [f"x{number + 1}" for number in range(count)]
+    story = Story(nodes=[node(name, cpu=8000, memory=memory_mib, gpu=0) for name in there])
+    in_slurm = tuple(replace(slurm_node(name), cpus=8, memory_mib=memory_mib, gres={}) for name in there)
+    story.sees(SlurmNodesPolled(in_slurm, (Partition("main", default=True),), NOW - 1))
+    story.sees(*ring(size, says=says, **needs))
+    assert asks(story).spec.tasks_per_node == places
+
+
 def in_slurm_conf(story: Story, *static: str, more: tuple[SlurmNode, ...] = ()) -> None:
     """These nodes are external nodes of slurm.conf."""
     nodes = (*(slurm_node(name, static=True) for name in static), *more)
@@ -989,6 +1014,35 @@ def test_a_gang_that_asks_for_more_nodes_than_it_has_pods_is_refused_in_words() 
     story.sees(*ring(2, says={"min-nodes": "4"}))
     [said] = {each.message for each in story.acts(SetPodCondition, NOW)}
     assert said.endswith("Annotation slurm-bridge/min-nodes: 4 nodes, but the gang has 2 pods. Lower the number.")
+
+
+@pytest.mark.parametrize(
+    ("says", "done", "nodes"),
+    [
+        ({"min-nodes": "4"}, 1, (3, None)),
+        ({"min-nodes": "2", "max-nodes": "3"}, 1, (2, 3)),
+        ({"min-nodes": "4"}, 3, (None, None)),
+        ({"max-nodes": "2"}, 3, (None, None)),
+    ],
+)
+def test_the_rest_of_a_gang_starts_again_though_it_has_fewer_pods_than_its_annotations_say(
+    says: dict[str, str], done: int, nodes: tuple[int | None, int | None]
+) -> None:
+    """W5: some pods succeeded, the others are created again.  They were refused for ever: "the gang has 3 pods"."""
+    story = Story(nodes=[node(f"x{number}") for number in range(1, 5)])
+    story.sees(OwnerRead(JOB, Owner(JOB), NOW, "hpc"))
+    shown = runs(story, ring(says=says, owner=JOB), *[(f"x{number}", 1) for number in range(1, 5)])
+    for number, each in enumerate(shown):
+        story.sees(replace(each, phase=PodPhase.SUCCEEDED if number < done else PodPhase.FAILED))
+    story.polls({17: "CANCELLED"}, at=NOW + 10)
+    for at in (NOW + 10, NOW + 11, NOW + 12):
+        for action in story.decides(at):
+            story.ended(action, at=at)
+    for number in range(done, 4):
+        story.loses(shown[number], NOW + 20)
+        story.sees(member(number, says=says, owner=JOB, uid=f"uid-again-{number}", created=NOW + 20))
+    spec = asks(story, NOW + 30).spec
+    assert (spec.tasks, (spec.min_nodes, spec.max_nodes)) == (4 - done, nodes)
 
 
 @pytest.mark.parametrize("cpus", [(1, 1, 1, 1), (1, 1, 2, 2)], ids=["one kind of pods", "two kinds of pods"])

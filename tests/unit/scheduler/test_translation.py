@@ -18,8 +18,8 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import MAX_NICE, UNLIMITED, JobSpec
 from scheduler.place.fit import needs
 from scheduler.policy.rules import ANY, Choice, Tenant
-from scheduler.translate.job_spec import MOST_AMOUNT, Translation, TranslationContext, jobspec, peak
-from scheduler.translate.values import LONGEST_WAIT_S
+from scheduler.translate.job_spec import MOST_AMOUNT, MOST_CPUS, Translation, TranslationContext, jobspec, peak
+from scheduler.translate.values import LONGEST_WAIT_S, MAX_MINUTES
 from tests.builders import CLUSTER, MIB, OWNER, amounts, key_of, pod
 
 ANYTHING = Choice("", (ANY,))
@@ -459,6 +459,8 @@ def test_the_usual_devices_are_mapped_without_a_setting() -> None:
     ("says", "given", "owner_deadline_s", "minutes"),
     [
         pytest.param({}, {"active_deadline_s": 1}, None, 1, id="at least one"),
+        pytest.param({}, {}, 0, 1, id="at least one, of a Job that ends at once"),
+        pytest.param({}, {}, 2**63 - 1, MAX_MINUTES, id="no more than Slurm can count"),
         pytest.param({}, {}, 7200, 120, id="that of its batch Job"),
         pytest.param({}, {"active_deadline_s": 600}, 300, 5, id="whichever ends first"),
         pytest.param({}, {"restart_policy": "Always", "active_deadline_s": 600}, None, 10, id="a service with a deadline"),
@@ -511,5 +513,15 @@ def test_a_pod_that_asks_for_more_than_slurm_can_count_is_refused_with_its_amoun
     refused = jobspec(pod(cpu=10**16, gpu=2), (), FREE, AROUND, KEY)
     assert isinstance(refused, Refusal)
     assert refused.message == "The pod asks for more than any node has: 10,000,000,000,000 CPUs, 100 MiB, 2 gpu."
-    assert isinstance(becomes(pod(cpu=MOST_AMOUNT * 1000)), JobSpec)
-    assert isinstance(becomes(pod(cpu=MOST_AMOUNT * 1000 + 1)), Refusal)
+    assert isinstance(becomes(pod(cpu=MOST_CPUS * 1000)), JobSpec)
+    assert isinstance(becomes(pod(cpu=MOST_CPUS * 1000 + 1)), Refusal)
+    assert isinstance(becomes(pod(gpu=MOST_AMOUNT)), JobSpec)
+    assert isinstance(becomes(pod(gpu=MOST_AMOUNT + 1)), Refusal)
+
+
+def test_an_annotation_for_more_cpus_than_slurm_counts_is_refused() -> None:
+    """slurmrestd cuts the number to 16 bits: the job got 1 CPU, and the grant was released again and again as too small."""
+    assert isinstance(becomes(of(says={"cpus-per-task": "65533"})), JobSpec)
+    refused = becomes(of(says={"cpus-per-task": "65537"}))
+    assert isinstance(refused, Refusal)
+    assert refused.message.startswith("The pod asks for more than any node has: 65,537 CPUs, ")
