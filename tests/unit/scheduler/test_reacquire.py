@@ -525,7 +525,7 @@ def test_a_job_that_slurm_requeued_gives_its_place_in_the_queue_for_its_nodes() 
 
 def gang_runs(story: Story, on: tuple[str, ...] = ("x1", "x1", "x2"), **fields: Any) -> list[Pod]:
     """Two of its pods are on x1, one is on x2."""
-    says, labels = {"gang-size": str(len(on))}, {names.PREFIX + "gang": "ring"}
+    says, labels = {"gang-size": str(len(on)), **fields.pop("says", {})}, {names.PREFIX + "gang": "ring"}
     members = [pod(f"ring-{rank}", says=says, labels=labels, **fields) for rank in range(len(on))]
     story.sees(*members)
     [asked] = story.acts(AllocateNow, NOW)
@@ -539,6 +539,21 @@ def gang_runs(story: Story, on: tuple[str, ...] = ("x1", "x1", "x2"), **fields: 
     story.sees(*shown)
     story.polls({17: "RUNNING"}, at=NOW + 1)
     return shown
+
+
+@pytest.mark.parametrize("phase", [PodPhase.SUCCEEDED, PodPhase.FAILED])
+def test_a_gang_of_which_a_pod_has_ended_asks_for_the_nodes_of_the_others_whatever_min_nodes_says(
+    phase: PodPhase,
+) -> None:
+    """S7: with fewer pods than min-nodes their job was refused as impossible, so the pods that ran were ended."""
+    on = ("x1", "x2", "x3")
+    story = Story(nodes=map(node, on))
+    shown = gang_runs(story, on, says={"min-nodes": "3"})
+    story.sees(replace(shown[2], phase=phase))
+    story.decides(NOW + 2)
+    loses(story, NOW + 7)
+    spec = asked_again(story).spec
+    assert (spec.required_nodes, spec.tasks, spec.min_nodes, spec.max_nodes) == ("x[1-2]", 2, 2, 2)
 
 
 def test_a_gang_asks_for_all_of_its_nodes_at_once() -> None:
