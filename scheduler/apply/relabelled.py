@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from scheduler import names
 from scheduler.apply.hinted_jobs import detach_unproven
 from scheduler.apply.settling import settle_and_refresh
-from scheduler.apply.surplus import move
+from scheduler.apply.surplus import leave_group, move
 from scheduler.model.hostlist import HostlistError
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, is_ended, nodes_of
-from scheduler.state.named_job import is_bound_for, shown_id
+from scheduler.state.named_job import has_bind_annotations, shown_id
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.quarantine import quarantine_job, quarantine_workload
 from scheduler.state.workload import Workload
@@ -81,17 +81,33 @@ def _bound_for(world: World, workload: Workload, other: Workload, job: Job) -> I
     Users can edit annotations, too.  So the pod must also be in the namespace of the workload and on a node of the job, and
     the policy must give the pod the user of the job.
     """
-    trace, nodes = names.traceparent(world.cluster, workload.key), _known_nodes(job)
+    nodes = _known_nodes(job)
     for pod in other.pods.values():
-        if pod.uid in other.strays or not is_bound_for(pod, job.id):
+        if pod.uid in other.strays or not pod.node or shown_id(pod) != job.id:
             continue
-        if pod.annotations.get(names.TRACEPARENT) != trace and not _keeps_own_trace(world, workload, pod):
+        if not _is_made_for(workload, pod) and not _shows_bind_for(world, workload, pod):
             continue
         if nodes and world.in_slurm(pod.node) not in nodes:
             continue
         tenant = world.tenant_of(pod)
         if not isinstance(tenant, Refusal) and tenant.user == job.user and workload.namespace in ("", pod.namespace):
             yield pod
+
+
+def _is_made_for(workload: Workload, pod: Pod) -> bool:
+    """True if the name of the workload's job has the key of this pod by itself, which proves more than any annotation.
+
+    Size and trace decide if a bound pod of a new process is a member of its gang (membership.py), and users can edit both.
+    """
+    return names.workload_key(pod.uid) == workload.key
+
+
+def _shows_bind_for(world: World, workload: Workload, pod: Pod) -> bool:
+    """True if the pod has all annotations of a bind, with the trace of this workload, or with a trace of its user."""
+    if not has_bind_annotations(pod):
+        return False
+    is_traced = pod.annotations.get(names.TRACEPARENT) == names.traceparent(world.cluster, workload.key)
+    return is_traced or _keeps_own_trace(world, workload, pod)
 
 
 def _keeps_own_trace(world: World, workload: Workload, pod: Pod) -> bool:
@@ -114,7 +130,16 @@ def _known_nodes(job: Job) -> set[str]:
         return set()
 
 
-def _move(world: World, before: Workload, gang: Workload, pod: Pod, job: Job) -> None:
+def _move(world: World, before: Workload, after: Workload, pod: Pod, job: Job) -> None:
+    if _is_made_for(after, pod):
+        leave_group(world, before, pod)
+        move(world, before, after, pod)
+        after.hint = job.id
+    else:
+        _move_to_gang(world, before, after, pod, job)
+
+
+def _move_to_gang(world: World, before: Workload, gang: Workload, pod: Pod, job: Job) -> None:
     shown = next(iter(gang.shown.values()), None)  # the group that another pod of the gang still shows
     if shown is None:
         # Only the hash of the identity is known, which is the key.  So the identity stays "" until a pod shows it.

@@ -17,6 +17,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.silent_nodes import end_job_of_silent_node, silent_until
 from scheduler.rules.status import statuses
 from scheduler.rules.uninstall import end_running, is_ending_pods
+from scheduler.state.named_job import shown_id
 from scheduler.state.phase import chosen
 from scheduler.state.placeholder import RUNNING, Placeholder
 from scheduler.state.workload import Workload
@@ -64,7 +65,9 @@ def _read_hint(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
         return read_job(job, workload, this_pass, is_it_its_own(job, workload))
     if job.states != RUNNING:
         return read_job(job, workload, this_pass, f"what became of job {job.id}?")
-    if any(edit.right for edit in workload.edited.values()) or is_ending_pods(this_pass):
+    # Another client may have removed the id from a pod of this job (reacquire.show_new_job).
+    lack_id = any(shown_id(workload.pods[uid]) is None for uid in workload.strays)
+    if lack_id or any(edit.right for edit in workload.edited.values()) or is_ending_pods(this_pass):
         return read_job(job, workload, this_pass, is_it_its_own(job, workload))
     return read_hinted(workload, job, this_pass)  # a hint, and RUNNING, is enough (ARCHITECTURE 4)
 

@@ -298,7 +298,8 @@ def pod_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> Pod 
 
     If a granted node is not known in Kubernetes, that proves nothing (V7).  The node of each pod is compared, so that a
     second Kubernetes node with the same name in Slurm changes nothing.  Pods of lost jobs do not count: they are ended alone.
-    Nor does a pod that terminates after its own job, an earlier one of the gang, has ended: its node may be dead (S8).
+    Nor does a pod that terminates after its own job, an earlier one of the gang, has ended: its node may be dead (S8).  Nor
+    does a pod that another client bound beside pods of the bridge: it may show any labels, and the job is not its job.
     """
     assert job.grant is not None
     world = this_pass.world
@@ -307,6 +308,8 @@ def pod_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> Pod 
     ended = {other.id for other in world.jobs_of(workload) if other.shows_end}
     terminating = (pod for pod in workload.unfinished if pod.deleting_at is not None) if ended else ()
     apart |= {pod.uid for pod in terminating if shown_id(pod) in ended}
+    if not workload.is_bound_by_others:
+        apart |= workload.strays.keys()
     nodes = world.nodes or {}
     if not granted <= world.by_slurm_name.keys():
         return None

@@ -21,8 +21,9 @@ from scheduler import names
 from scheduler.apply.submission_results import lost_job_of
 from scheduler.events import Side
 from scheduler.model.hostlist import folded
+from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import SINGLETON, Grant, JobSpec
+from scheduler.model.slurm import SINGLETON, Grant, JobSpec, tasks_of
 from scheduler.place.assign import shortfall, tasks_on
 from scheduler.place.feasible import slurm_name
 from scheduler.rules.decision import NOTHING, Decision, combine, plan_action, wait_for, wake
@@ -32,6 +33,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock, status
 from scheduler.rules.submission import is_managed, read_first, spec_for
 from scheduler.state.named_job import names_job
+from scheduler.state.own_keys import without_edits
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
@@ -208,15 +210,31 @@ def show_new_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
         edited = workload.edited.get(pod.uid)
         if edited is not None and names.JOB_ID in edited.right:
             continue  # not the id that the bind wrote: it is written back (restore_keys)
-        if pod.node and not names_job(pod, job, this_pass.world):
+        is_named = names_job(without_edits(workload, pod), job, this_pass.world)
+        if pod.node and (not is_named or _lacks_id(workload, pod, job, this_pass)):
             if job.job is None and not this_pass.world.clocks[Side.SLURM].is_known:  # by a clock that is not known yet
                 found.append(read_job(job, workload, this_pass, f"when was job {job.id} submitted?"))
                 break
             if pod.annotations.get(names.JOB_ID) == str(job.id):
                 message = f"Slurm lost job {job.id} of this pod; a new job with the same id holds its place."
-            else:
+            elif names.JOB_ID in pod.annotations:
                 message = f"Slurm job {job.id} holds the place of this pod; the job that the pod named does not."
+            else:
+                message = f"Slurm job {job.id} holds the place of this pod, which named no job."
             essence, shown = ("reacquired", str(job.id), str(job.asked_at)), keys_of(job, this_pass)
             event = names.REACQUIRED
             found.append(status(pod, "", message, essence=essence, warning=True, event=event, annotations=shown))
     return combine(found)
+
+
+def _lacks_id(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pass) -> bool:
+    """True if a pod older than this process names no job, and this job of its workload has its node and a place for it.
+
+    Another client removed the annotation while no bridge ran.  Without it the pod would count as bound by another client, and
+    would not end with its job (L4).
+    """
+    if names.JOB_ID in pod.annotations or job.grant is None or not this_pass.world.is_older(pod):
+        return False
+    described = job.spec or job.job
+    has_place = described is not None and len(workload.unfinished) <= tasks_of(described)
+    return has_place and this_pass.world.in_slurm(pod.node) in {node.name for node in job.grant.everywhere}

@@ -11,6 +11,7 @@ from scheduler.rules.decision import Decision, combine, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.submission import is_managed
 from scheduler.state.named_job import TIME_FORMAT, names_job
+from scheduler.state.own_keys import without_edits
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
@@ -30,7 +31,7 @@ def restore(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
         right = dict(edited.right)
         if right.get(names.JOB_ID, str(job.id)) != str(job.id):
             right |= keys_of(job, this_pass)
-        elif names.JOB_ID not in right and not names_job(pod, job, this_pass.world):
+        elif names.JOB_ID not in right and not names_job(without_edits(workload, pod), job, this_pass.world):
             continue  # reacquire.show_new_job writes both in this pass
         why = f"Changed by another client and written back: {', '.join(sorted(right))}. Only slurm-bridge writes there."
         restore = act.RestoreKeys(workload.key, uid, pod.namespace, pod.name, right, why, say=edited.put_back == 0)

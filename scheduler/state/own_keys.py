@@ -13,6 +13,8 @@ before, and only the first restoration gets an event.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scheduler import names
 from scheduler.model.kubernetes import Pod
 from scheduler.state.pod_records import Edited
@@ -50,3 +52,12 @@ def own_annotation(workload: Workload, pod: Pod, key: str) -> str | None:
         return bind.annotations.get(key)
     edited = workload.edited.get(pod.uid)
     return edited.right[key] if edited is not None and key in edited.right else pod.annotations.get(key)
+
+
+def without_edits(workload: Workload, pod: Pod) -> Pod:
+    """The pod with the right value of each key that another client changed."""
+    edited = workload.edited.get(pod.uid)
+    if edited is None or not edited.right:
+        return pod
+    annotations = {**pod.annotations, **edited.right}
+    return replace(pod, annotations={key: text for key, text in annotations.items() if text is not None})

@@ -1,0 +1,201 @@
+"""The user edited keys of the bridge while no bridge ran, or before the bind: the name of the job decides whose pod it is.
+
+A process that saw the bind knows the right values (test_own_keys.py).  The next process knows only what the pods show, and
+the jobs, whose names the user of a pod cannot forge for another pod.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import Action, CancelJob, RestoreKeys, SetPodCondition
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.slurm import Job
+from scheduler.translate.grouping import Group, group_of
+from tests.builders import CLUSTER, START, Story, grant, job_of, key_of
+from tests.unit.scheduler.test_gangs import member
+from tests.unit.scheduler.test_gangs import runs as gang_runs
+from tests.unit.scheduler.test_hints import ENDS, TRAIN, bound_before, lives
+
+HARM = CancelJob | ENDS
+OWN_TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def trace_of_gang(what: Pod) -> str:
+    return names.traceparent(CLUSTER, key_of_gang(what))
+
+
+def key_of_gang(what: Pod) -> str:
+    group = group_of(what)
+    assert isinstance(group, Group)
+    return names.workload_key(group.identity)
+
+
+def harm(actions: list[Action]) -> list[str]:
+    return [each.reason for each in actions if isinstance(each, HARM)]
+
+
+# --- a surplus pod, which has a job of its own beside the running gang ------------------------------------------------
+
+GANG = [member(number, 2, created=START - 60) for number in range(2)]
+GANGS_JOB = Job(
+    17,
+    names.job_name("hpc/ring", CLUSTER, key_of_gang(GANG[0])),
+    "alice",
+    frozenset({"RUNNING"}),
+    partition="main",
+    nodes="x1",
+    submitted=START - 55,
+    tasks=2,
+)
+
+
+def gang_bound() -> list[Pod]:
+    """The gang as a previous process bound it."""
+    shown = [bound_before(Story(), each, 17) for each in GANG]
+    written = [{names.SIZE: "2", names.RANK: str(n), names.TRACEPARENT: trace_of_gang(GANG[n])} for n in range(2)]
+    return [replace(each, annotations={**each.annotations, **written[n]}) for n, each in enumerate(shown)]
+
+
+def beside_its_gang(says: dict[str, str], **edited: str | None) -> tuple[Story, dict[int, Job]]:
+    """A previous process bound the gang on x1 and its surplus pod on x2.  Then the surplus pod was edited."""
+    story = Story()
+    surplus = member(2, 2, created=START - 60, says=says)
+    own = job_of(surplus, 18, nodes="x2", submitted=START - 55)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=START + 1)
+    story.sees(*gang_bound())
+    shown = bound_before(story, surplus, 18)
+    written = {names.TRACEPARENT: names.traceparent(CLUSTER, key_of(surplus)), **shown.annotations}
+    annotations = {key: value for key, value in {**written, **edited}.items() if value is not None}
+    story.sees(replace(shown, node="x2", annotations=annotations))
+    return story, {17: GANGS_JOB, 18: own}
+
+
+EDITS: list[tuple[dict[str, str], dict[str, str | None]]] = [
+    ({"traceparent": trace_of_gang(GANG[0])}, {}),  # its manifest is that of a member that ran
+    ({}, {names.TRACEPARENT: trace_of_gang(GANG[0])}),
+    ({}, {names.SIZE: None}),
+    ({"traceparent": OWN_TRACE}, {names.SIZE: "2"}),
+    ({"traceparent": OWN_TRACE}, {names.SIZE: None}),
+]
+
+
+@pytest.mark.parametrize(("says", "edited"), EDITS)
+def test_a_surplus_pod_that_shows_the_marks_of_a_member_keeps_its_own_job_after_a_restart(
+    says: dict[str, str], edited: dict[str, str | None]
+) -> None:
+    story, jobs = beside_its_gang(says, **edited)
+    assert harm(lives(story, jobs, START + 2, seconds=60)) == []
+
+
+@pytest.mark.parametrize(("says", "edited"), EDITS)
+def test_such_a_surplus_pod_ends_with_its_own_job_and_the_gang_runs_on(
+    says: dict[str, str], edited: dict[str, str | None]
+) -> None:
+    story, jobs = beside_its_gang(says, **edited)
+    lives(story, jobs, START + 2, seconds=40)
+    over = replace(jobs[18], states=frozenset({"CANCELLED"}))
+    ended = [each for each in lives(story, {17: GANGS_JOB, 18: over}, START + 43) if isinstance(each, HARM)]
+    assert {each.name for each in ended} == {"w-2"}
+
+
+@pytest.mark.parametrize(("says", "edited"), EDITS)
+def test_the_job_of_such_a_surplus_pod_ends_after_the_pod(says: dict[str, str], edited: dict[str, str | None]) -> None:
+    story, jobs = beside_its_gang(says, **edited)
+    lives(story, jobs, START + 2, seconds=40)
+    [alone] = [each for each in story.world.workloads.values() if "uid-w-2" in each.pods]
+    story.sees(replace(alone.pods["uid-w-2"], phase=PodPhase.SUCCEEDED))
+    done = [each for each in lives(story, jobs, START + 43, seconds=5) if isinstance(each, HARM)]
+    assert {each.job_id for each in done if isinstance(each, CancelJob)} == {18}
+
+
+# --- the id of the job is gone ----------------------------------------------------------------------------------------
+
+
+def without_id(shown: Pod, *more: str) -> Pod:
+    kept = {key: text for key, text in shown.annotations.items() if key not in (names.JOB_ID, *more)}
+    return replace(shown, annotations=kept)
+
+
+def see_written(story: Story, actions: list[Action]) -> None:
+    """The watch shows what was written on the pods."""
+    for each in actions:
+        if isinstance(each, SetPodCondition) and each.annotations:
+            [shown] = [
+                workload.pods[each.uid] for workload in story.world.workloads.values() if each.uid in workload.pods
+            ]
+            story.sees(replace(shown, annotations={**shown.annotations, **each.annotations}))
+
+
+@pytest.mark.parametrize("more", [(), tuple(names.ONLY_OURS)])
+def test_a_pod_whose_user_removed_the_id_while_no_bridge_ran_gets_it_again_and_ends_with_its_job(
+    more: tuple[str, ...],
+) -> None:
+    story = Story(pods=(without_id(bound_before(Story(), TRAIN, 17), *more),))
+    job = job_of(TRAIN, 17, submitted=START - 55)
+    done = lives(story, {17: job}, START + 2)
+    [told] = [each for each in done if isinstance(each, SetPodCondition) and each.annotations]
+    assert told.annotations[names.JOB_ID] == "17"
+    assert told.message == "Slurm job 17 holds the place of this pod, which named no job."
+    see_written(story, done)
+    over = replace(job, states=frozenset({"CANCELLED"}))
+    assert [each for each in lives(story, {17: over}, START + 43) if isinstance(each, ENDS)]
+
+
+def test_a_member_of_a_gang_whose_user_removed_the_id_while_no_bridge_ran_ends_with_the_job_of_the_gang() -> None:
+    shown = gang_bound()
+    story = Story(pods=(without_id(shown[0]), shown[1]))
+    done = lives(story, {17: GANGS_JOB}, START + 2)
+    see_written(story, done)
+    over = replace(GANGS_JOB, states=frozenset({"CANCELLED"}))
+    ended = [each for each in lives(story, {17: over}, START + 43) if isinstance(each, ENDS)]
+    assert {each.name for each in ended} == {"w-0", "w-1"}
+
+
+@pytest.mark.parametrize("nodes", ["x1", "x2"])
+def test_a_pod_for_which_the_job_of_its_gang_has_no_place_does_not_get_its_id(nodes: str) -> None:
+    """Another client bound it beside the gang."""
+    stray = replace(member(2, 2, created=START - 60), node=nodes, phase=PodPhase.RUNNING, started=START - 50)
+    story = Story(pods=(*gang_bound(), stray))
+    done = lives(story, {17: GANGS_JOB}, START + 2)
+    assert not [each for each in done if isinstance(each, SetPodCondition) and each.annotations]
+
+
+# --- a time that the bridge did not write -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("since", ["2001-01-01T00:00:00Z", "2099-01-01T00:00:00Z"])
+def test_no_pod_says_that_slurm_lost_its_job_because_its_user_invented_when_slurm_had_it(since: str) -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=START + 20)
+    story.reads(job_of(TRAIN, 17, submitted=START + 20), at=START + 21, granted=grant(17))
+    story.polls({17: "RUNNING"}, at=START + 21)
+    story.sees(replace(shown, annotations={**shown.annotations, names.JOB_SINCE: since}))
+    [restore] = story.decides(START + 22)
+    assert isinstance(restore, RestoreKeys)
+    assert restore.annotations == {names.JOB_SINCE: None}
+
+
+# --- a pod with the label of a gang, and with a node that its user chose ----------------------------------------------
+
+
+@pytest.mark.parametrize("says", [{}, {"job-id": "17"}])
+@pytest.mark.parametrize("on", ["x1", "x2"])
+def test_a_pod_that_names_its_node_itself_does_not_end_the_gang_whose_label_it_shows(
+    on: str, says: dict[str, str]
+) -> None:
+    story = Story()
+    gang_runs(story, [member(number, 2) for number in range(2)], ("x1", 2), at=START + 20)
+    story.sees(member(2, 2, created=START + 50, node=on, phase=PodPhase.RUNNING, started=START + 50, says=says))
+    done = lives(story, {17: replace(GANGS_JOB, submitted=START + 20)}, START + 51)
+    assert harm(done) == []
+    assert {each.name for each in done if isinstance(each, SetPodCondition) and each.event == names.BYPASS} == {"w-2"}
+
+
+def test_after_a_restart_such_a_pod_does_not_end_the_gang_either() -> None:
+    stray = member(2, 2, created=START - 60, node="x2", phase=PodPhase.RUNNING, started=START - 50)
+    story = Story(pods=(*gang_bound(), stray))
+    assert harm(lives(story, {17: GANGS_JOB}, START + 2)) == []
