@@ -52,7 +52,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         if is_listed and event.job_id not in world.placeholders:
             world.schedule_read(event.job_id, world.last_poll_began)
         return
-    whose = _decide_whose(world, event.job) or reused_ids.key_of_renamed(placeholder, event.job)
+    whose = _key_of_job(world, placeholder, event.job)
     if whose is None:
         world.stop_reading(event.job_id)
         world.foreign.add(event.job_id)
@@ -68,6 +68,31 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         world.drop(placeholder)
     else:
         _adopt(world, event, whose)
+
+
+def _key_of_job(world: World, known: Placeholder | None, read: Job) -> str | None:
+    """The key of the workload to which the job belongs; None: the job is not the bridge's, or that is not proven.
+
+    Its user may have renamed a known job, even to the name of another workload's job.  It stays the job of its workload:
+    otherwise the pods of both would get what Slurm granted once (V5).
+    """
+    named = _named(world, read)
+    if known is not None and known.key is not None and named is not None and not known.key.startswith(named):
+        if (key := reused_ids.key_of_renamed(known, read)) is not None:
+            return key
+        if reused_ids.is_renamed_unread(world, known, read):
+            return None
+    return _decide_whose(world, read, named) or reused_ids.key_of_renamed(known, read)
+
+
+def _named(world: World, job: Job) -> str | None:
+    """The key in the name of the job; None: it is no name of a placeholder of this cluster.
+
+    All components of a heterogeneous job have the same name.  If its user renamed the leader, the other components still show
+    the name.
+    """
+    parsed = (names.parse_job_name(component.name) for component in (job, *job.parts))
+    return next((owner[1] for owner in parsed if owner is not None and owner[0] == world.cluster), None)
 
 
 def _is_left_over(world: World, component: Job) -> bool:
@@ -113,21 +138,20 @@ def _disprove(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
     world.touch(job)
 
 
-def _decide_whose(world: World, job: Job) -> str | None:
+def _decide_whose(world: World, job: Job, named: str | None) -> str | None:
     """Decide by the name and the user to which workload the job belongs (ARCHITECTURE 4).
 
-    All components of a heterogeneous job have the same name.  If its user renamed the leader, the other components still show
-    the name.  Returns the key of the workload; None: the job is not the bridge's.  Notes a job of another user.
+    named   the key in the name of the job
+
+    Returns the key of the workload; None: the job is not the bridge's.  Notes a job of another user.
     """
-    parsed = (names.parse_job_name(component.name) for component in (job, *job.parts))
-    named = next((owner for owner in parsed if owner is not None and owner[0] == world.cluster), None)
     if named is None:
         return None
-    workload = world.workloads.get(named[1])
+    workload = world.workloads.get(named)
     is_ours = has_user_of_policy(world, job) if workload is None else belongs_to(world, workload, job.id, job.user, job)
     # The id and the time show a job that was proven before the policy or labels changed.
-    if is_ours or reused_ids.key_of_renamed(world.placeholders.get(job.id), job) == named[1]:
-        return named[1]
+    if is_ours or reused_ids.key_of_renamed(world.placeholders.get(job.id), job) == named:
+        return named
     world.unmapped.add(job.id)
     if workload is not None and is_to_be_replaced(world, workload, job):
         workload.former_user_jobs |= {job.id}

@@ -181,6 +181,25 @@ def test_a_job_that_its_user_renames_stays_the_pods_and_is_ended_by_its_new_name
     assert (cancel.job_id, cancel.name) == (17, "pretty")
 
 
+@pytest.mark.parametrize("was_read", [True, False])
+def test_a_job_that_its_user_renames_to_the_name_of_another_pods_job_is_not_given_to_both_pods(was_read: bool) -> None:
+    story = Story()
+    story.sees(replace(story.runs(TRAIN, 17, at=NOW), started=NOW + 1))
+    job = job_of(TRAIN, 17, submitted=NOW)
+    if was_read:
+        story.reads(job, at=NOW + 1, granted=grant(17))
+    story.queues(other := pod("other"), 18, at=NOW + 2)
+    jobs = {17: replace(job, name=job_of(other, 17).name), 18: job_of(other, 18, "PENDING", submitted=NOW + 2)}
+    for second in range(3, 130):
+        at = NOW + second
+        story.polls({each.id: " ".join(each.states) for each in jobs.values()}, at=at)
+        for action in story.decides(at):
+            assert not isinstance(action, BindPod | CancelJob | AllocateNow | FailByDeadline)
+            if isinstance(action, ReadJob):
+                story.reads(jobs[action.job_id], at=at, granted=grant(17) if action.job_id == 17 else None)
+            story.ended(action, at=at)
+
+
 def test_a_job_that_was_renamed_before_it_was_ever_read_leaves_its_pod_in_peace() -> None:
     """Where thousands run its first turn to be read comes after hours."""
     story = Story()
