@@ -36,8 +36,10 @@ def may_take_place(world: World, gang: Workload, alone: Workload, pod: Pod) -> b
     if own is None:  # the pod's needs are not known; a pod without its own job loses nothing by joining
         return not alone.jobs
     job = chosen(gang, world.jobs_of(gang))
-    if job is None or job.grant is None or job.spec is None:
+    if job is None or job.grant is None:
         return False
+    if job.spec is None:  # a previous process submitted it, so what one task requests is not known
+        return not alone.jobs
     taken = Counter(world.in_slurm(node) for pod in gang.unfinished if (node := gang.node_of(pod)))
     granted = zip((job.spec, *job.spec.parts), (job.grant, *job.grant.parts), strict=False)
     return any(_serves(spec, grant, own, taken, same_shape=bool(job.spec.parts)) for spec, grant in granted)

@@ -183,6 +183,17 @@ def test_a_surplus_pod_keeps_its_turn_in_the_queue_if_the_places_of_the_running_
     assert story.world.phase_of[key_of(surplus)] is Phase.QUEUED
 
 
+def test_a_surplus_pod_whose_job_slurm_refuses_takes_a_place_of_a_running_gang_of_a_previous_process() -> None:
+    """It is not known if the place is large enough; a pod that comes only then takes it, too."""
+    story, surplus = Story(), member(2, 2)
+    shown = submitted_by_a_previous_process(story)
+    story.sees(surplus)
+    story.ended(asks(story, NOW + 2), Outcome.REFUSED, at=NOW + 2, number=2050)
+    fails(story, shown[1], NOW + 3)
+    goes_on(story, dict.fromkeys(story.world.placeholders, "RUNNING"), NOW + 3)
+    assert is_member(story, surplus)
+
+
 def asked_again(story: Story, jobs: dict[int, str], at: float) -> list[SubmitJob]:
     """The submissions to the queue.  An immediate allocation is refused."""
     story.polls(jobs, at=at)
