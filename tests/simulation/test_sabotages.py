@@ -131,14 +131,16 @@ def without_version(patch: Callable[..., Any]) -> Callable[..., Any]:
     return patched
 
 
-def by_id(decide_whose: Callable[[World, Job], str | None]) -> Callable[[World, Job], str | None]:
+KeyOfJob = Callable[[World, Placeholder | None, Job], str | None]
+
+
+def by_id(key_of_job: KeyOfJob) -> KeyOfJob:
     """A job of a known id is taken for the known job, whatever its name."""
 
-    def whose(world: World, job: Job) -> str | None:
-        known = world.placeholders.get(job.id)
-        return known.key if known is not None and known.key is not None else decide_whose(world, job)
+    def key_by_id(world: World, known: Placeholder | None, read: Job) -> str | None:
+        return known.key if known is not None and known.key is not None else key_of_job(world, known, read)
 
-    return whose
+    return key_by_id
 
 
 def test_a_bridge_that_takes_an_unknown_outcome_for_a_failure_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +172,7 @@ def test_a_bridge_that_does_not_look_at_the_room_on_a_node_is_found(monkeypatch:
 def test_a_bridge_that_knows_jobs_by_their_id_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     story = the_id_of_a_lost_job_is_given_to_a_job_of_the_same_user
     assert wrong(story) == ""
-    monkeypatch.setattr(job_reads, "_decide_whose", by_id(job_reads._decide_whose))
+    monkeypatch.setattr(job_reads, "_key_of_job", by_id(job_reads._key_of_job))
     assert "V6: DELETE of foreign job 1 (native of alice)" in wrong(story)
 
 
