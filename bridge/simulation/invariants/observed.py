@@ -136,10 +136,11 @@ class Observed:
         found = self.kube.node(node)
         return str((found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)) if found else node
 
-    def home(self, name: str) -> str:
-        """The namespace of the pod of that job; if the pod was never observed, the namespace in the first name of the job.
+    def home(self, name: str, comment: str = "") -> str:
+        """The namespace of the pod of that job.
 
-        Later the user may give the job another name, although the pod is gone by then.
+        If the pod was never observed, this is the namespace in the first name of the job, or in the comment if the user named
+        the job.  Later the user may give the job another name, although the pod is gone by then.
         """
         named = names.parse_job_name(name)
         assert named is not None
@@ -148,7 +149,8 @@ class Observed:
                 self._homes.clear()
             for pod in self.kube.pods():
                 self._homes.update(dict.fromkeys(keys_of(pod), pod["metadata"]["namespace"]))
-        return self._homes.setdefault(named[1], name.partition("/")[0])
+        readable = name if "/" in name else comment.rpartition("; ")[2]
+        return self._homes.setdefault(named[1], readable.partition("/")[0])
 
     def members(self, pod: Object) -> list[Object]:
         """The other pods of its gang that have not ended."""

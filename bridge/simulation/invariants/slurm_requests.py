@@ -55,7 +55,8 @@ class SlurmRequests:
                 self.seen.requested[job["name"], user] = sent
             if len(self.seen.requested) > REQUESTS_REMEMBERED:
                 del self.seen.requested[next(iter(self.seen.requested))]
-            self.judge("V8", partial(self._not_given, job["name"], user, job.get("account", ""), sent))
+            comment = job.get("comment", "")
+            self.judge("V8", partial(self._not_given, job["name"], user, job.get("account", ""), sent, comment))
 
     def _moves(self, job_id: int, user: str, account: str) -> None:
         """Check the change of a waiting job to another account (V8)."""
@@ -67,13 +68,13 @@ class SlurmRequests:
 
         self.judge("V8", not_given)
 
-    def _not_given(self, name: str, user: str, account: str, sent: float) -> str:
+    def _not_given(self, name: str, user: str, account: str, sent: float, comment: str = "") -> str:
         """A sentence if the policy did not allow this user and account in the job's namespace when it was sent."""
         named = names.parse_job_name(name)
         if (
             named is None
             or named[0] != self.seen.cluster
-            or self.seen.tenants.gives(self.seen.home(name), user, account, sent)
+            or self.seen.tenants.gives(self.seen.home(name, comment), user, account, sent)
         ):
             return ""
         return f"{name} is asked for as {user}, account {account or 'by default'}, which the policy does not allow"

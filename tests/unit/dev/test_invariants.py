@@ -237,8 +237,18 @@ def test_a_job_whose_pod_is_gone_may_get_another_name() -> None:
     assert not [broken for broken in looks(kept, seen) if broken.startswith("V8")]
 
 
-def requests_job(kept: Invariants, name: str, user: str) -> None:
-    body = json.dumps({"job": {"name": name, "account": ""}}).encode()
+def test_a_job_that_its_user_names_may_be_requested_although_its_pod_is_gone() -> None:
+    """The bridge does not know yet that the pod is gone; the comment of the job shows its namespace."""
+    for namespace, broken in (("dev", []), ("other", ["V8"])):
+        seen = Seen()
+        kept = invariants(seen)
+        requests_job(kept, f"n9~{CLUSTER}.{names.workload_key('uid-gone')}", "alice", comment=f"mine; {namespace}/gone")
+        looks(kept, seen)
+        assert [found[:2] for found in looks(kept, seen)] == broken
+
+
+def requests_job(kept: Invariants, name: str, user: str, comment: str = "") -> None:
+    body = json.dumps({"job": {"name": name, "account": "", "comment": comment}}).encode()
     kept.sent_to_slurm("POST", "/slurm/v0.0.45/job/allocate", {"X-SLURM-USER-NAME": user}, body)
 
 
