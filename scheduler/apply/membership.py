@@ -82,9 +82,7 @@ def _follow_bind(world: World, workload: Workload, pod: Pod) -> Workload:
     if not isinstance(group, Group) or workload.shows_own_bind(pod):
         return workload
     if workload.group is not None and _was_bound_alone(world, pod, group):
-        alone = leave_group(world, workload, before)
-        move(world, workload, alone, before)
-        return alone
+        return leave_group(world, workload, before)
     gang = gang_of(world, group)
     if gang is not None and pod.uid in gang.surplus and _was_bound_as_member(world, pod, group):
         move(world, workload, gang, before)

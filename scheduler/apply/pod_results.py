@@ -85,9 +85,8 @@ def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float
         workload.put_on(action.uid, action.node)
         world.granted_pods_changed(workload, [workload.pods[action.uid]])
     job = world.placeholders.get(action.job_id)
-    if (
-        job is None
-    ):  # it ended and was forgotten, or a read showed another name: a hint, as when the watch shows the pod
+    if job is None:
+        # It ended and was forgotten, or a read showed another name: its id is a hint, as when the watch shows the pod.
         workload.hint = None if workload.hint == action.job_id else workload.hint
         pod = workload.pods[action.uid]
         bound = replace(pod, node=action.node, annotations={**pod.annotations, **action.annotations})

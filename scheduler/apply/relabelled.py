@@ -132,9 +132,7 @@ def _known_nodes(job: Job) -> set[str]:
 
 def _move(world: World, before: Workload, after: Workload, pod: Pod, job: Job) -> None:
     if _is_made_for(after, pod):
-        leave_group(world, before, pod)
-        move(world, before, after, pod)
-        after.hint = job.id
+        leave_group(world, before, pod).hint = job.id
     else:
         _move_to_gang(world, before, after, pod, job)
 

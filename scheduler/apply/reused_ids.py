@@ -133,7 +133,7 @@ def schedule_all_reads(world: World, at: float) -> None:
     tuning = world.config.tuning
     began = world.last_poll_began
     for job_id in (*world.foreign, *world.placeholders):
-        if not is_ended(world.states.get(job_id, CANCELLED)):
+        if world.is_listed_alive(job_id):
             world.first_listed_at.setdefault(job_id, began)
     world.foreign.clear()
     world.unmapped.clear()

@@ -80,9 +80,7 @@ def leave_running_gang(world: World, key: str, user: str) -> Workload | None:
                 tenant = world.tenant_of(pod)
                 if isinstance(tenant, Refusal) or tenant.user != user:
                     return None
-                alone = leave_group(world, gang, pod)
-                move(world, gang, alone, pod)
-                return alone
+                return leave_group(world, gang, pod)
     return None
 
 
@@ -113,9 +111,7 @@ def _move_out(world: World, workload: Workload, room: int) -> None:
     idle = [pod for pod in waiting if pod.uid not in being_bound]
     left = max(0, room - len(being_bound))  # the place of a pod that is being bound is taken, whatever its rank
     for pod in idle[left:]:
-        alone = leave_group(world, workload, pod)
-        move(world, workload, alone, pod)
-        take_hint_of_surplus(world, alone, pod)
+        take_hint_of_surplus(world, leave_group(world, workload, pod), pod)
     workload.last_rank = rank_of(idle[left - 1]) if left else ()
 
 
@@ -197,11 +193,12 @@ def may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:
 
 
 def leave_group(world: World, workload: Workload, pod: Pod) -> Workload:
-    """The workload to which the surplus pod moves now.  Until `move`, the pod is of the gang."""
+    """Move the surplus pod out of its gang: it is a workload by itself.  Returns this workload."""
     workload.surplus[pod.uid] = None
     key = names.workload_key(pod.uid)
     alone = world.workloads.get(key) or Workload(key, pod.full_name, created=pod.created)
     alone.readable = alone.readable or pod.full_name  # a job of a previous process was read before its pods came
+    move(world, workload, alone, pod)
     return alone
 
 

@@ -140,8 +140,9 @@ def _lose_places_by_rounding(spec: JobSpec, kinds: Sequence[Alike]) -> bool:
     """True if memory by the CPU is rounded up, and the nodes do not hold all tasks with that much memory."""
     if _charged_mib(spec) == spec.memory_mib:
         return False
-    rooms = zip(rooms_on(spec, (kind.node for kind in kinds), memory=True), kinds, strict=True)
-    return _taken(sorted(((room, len(kind.names)) for room, kind in rooms), reverse=True), spec.max_nodes) < spec.tasks
+    rooms = rooms_on(spec, (kind.node for kind in kinds), memory=True)
+    counted = [(room, len(kind.names)) for room, kind in zip(rooms, kinds, strict=True)]
+    return _taken(counted, spec.max_nodes) < spec.tasks
 
 
 def _places(spec: JobSpec, rooms: Sequence[tuple[int, int]], *, evenly: bool) -> int:
@@ -192,8 +193,7 @@ def lacking(spec: JobSpec, kinds: Iterable[Alike], partition: str) -> str:
     Memory is not judged: Slurm counts it only if its administrator configures that.
     """
     at_most = spec.tasks_per_node
-    found = ((min(room, at_most or room), len(kind.names)) for kind in kinds if (room := room_on(spec, kind.node)))
-    rooms = sorted(found, reverse=True)
+    rooms = [(min(room, at_most or room), len(kind.names)) for kind in kinds if (room := room_on(spec, kind.node))]
     usable = sum(nodes for _, nodes in rooms)
     takes = _taken(rooms, spec.max_nodes)
     least = min(spec.min_nodes or 1, spec.tasks)
@@ -212,9 +212,9 @@ def lacking(spec: JobSpec, kinds: Iterable[Alike], partition: str) -> str:
 
 
 def _taken(rooms: Iterable[tuple[int, int]], most: int | None) -> int:
-    """The number of tasks that at most so many nodes (None: all) hold.  rooms: as in `_places`, the largest first"""
+    """The number of tasks that at most so many nodes (None: all) hold, the largest taken first.  rooms: as in `_places`"""
     takes, left = 0, most
-    for room, nodes in rooms:
+    for room, nodes in sorted(rooms, reverse=True):
         count = nodes if left is None else min(nodes, left)
         takes, left = takes + room * count, None if left is None else left - count
     return takes

@@ -1,4 +1,4 @@
-"""A job that no bridge submits: a foreign job, or one that has the name of a placeholder."""
+"""Submits jobs to the simulated Slurm as a Slurm user does: under any name, so also under the name of a placeholder."""
 
 from __future__ import annotations
 

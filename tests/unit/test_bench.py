@@ -144,11 +144,16 @@ def test_the_page_describes_each_scenario() -> None:
 # --- what the machine allows --------------------------------------------------------------------------------------
 
 
+def cpu_figures(scenario: str, name: str, *of: tuple[str, float, float]) -> list[Figure]:
+    """The CPU time of each process with the bridge and with the floor, ms.  name: of the figure, with {} for the process"""
+    every = (*of, ("etcd", 0.5, 0.5), ("bench", 0.5, 0.5))
+    return [Figure(scenario, name.format(process), "ms", (own,), None, (floor,)) for process, own, floor in every]
+
+
 def test_the_limit_of_a_burst_is_computed_from_all_processes() -> None:
     """All processes of the floor take 4 ms of which the floor takes 0.5; a bridge of 1.5 ms would make it 5 ms."""
     of = [("bridge", 1.0, 0.5), ("slurmctld", 1.5, 1.0), ("slurmrestd", 1.0, 0.5), ("kube-apiserver", 2.0, 1.0)]
-    of += [("etcd", 0.5, 0.5), ("bench", 0.5, 0.5)]
-    figures = [Figure(BURST, f"{name}: CPU a pod", "ms", (own,), None, (floor,)) for name, own, floor in of]
+    figures = cpu_figures(BURST, "{}: CPU a pod", *of)
     figures[0] = replace(figures[0], target=at_most(1.5))
     figures.append(Figure(BURST, "pods bound a second", "pods/s", (200.0,), at_least_times(0.9), (250.0,)))
     text = " ".join(burst_limit(figures).split())
@@ -170,8 +175,7 @@ def test_without_a_burst_of_4_000_no_limit_is_computed() -> None:
 def test_the_limit_of_many_ends_is_computed_from_all_processes() -> None:
     """All processes take 8 ms for an end with the floor, and 9 ms with the bridge."""
     of = [("bridge", 2.0, 0.5), ("slurmctld", 1.0, 1.0), ("slurmrestd", 1.0, 1.5), ("kube-apiserver", 4.0, 4.0)]
-    of += [("etcd", 0.5, 0.5), ("bench", 0.5, 0.5)]
-    figures = [Figure(ENDS, f"{MANY}{name}: CPU an end", "ms", (own,), None, (floor,)) for name, own, floor in of]
+    figures = cpu_figures(ENDS, MANY + "{}: CPU an end", *of)
     figures.append(Figure(ENDS, f"{MANY}the last tenth, p99", "s", (3.0,), at_most(2.5, or_times=1.3), (2.0,)))
     text = " ".join(ends_limit(figures).split())
     assert "8.0 ms of all processors with the floor and 9.0 ms with the bridge" in text

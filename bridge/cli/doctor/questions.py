@@ -61,9 +61,8 @@ def sentence(error: BridgeError) -> str:
     if not isinstance(error, RemoteError):
         return said(error)
     text = error.message.rstrip(".")
-    if (first := text.partition(" ")[0]).isalpha() and not first.startswith(
-        ("slurm", "kube")
-    ):  # no address, no program
+    first = text.partition(" ")[0]
+    if first.isalpha() and not first.startswith(("slurm", "kube")):  # no address, and no name of a program
         text = text[:1].upper() + text[1:]
     number = f" (error {error.number})" if error.number else ""
     return f"{text}{number}" + ("" if text.endswith("?") else ".")
