@@ -22,7 +22,7 @@ from bridge.settings import Settings
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.tls import TlsFiles
-from bridge.slurm.token import FileToken, LiteralToken, TokenSource
+from bridge.slurm.token import FileToken, LiteralToken, TokenSource, command
 from bridge.slurm.user_tokens import SETTING, UserTokens
 from scheduler.events import Side
 
@@ -224,8 +224,8 @@ def own_token(settings: Settings, now: float) -> TokenSource:
     else:
         raise ConfigError(
             "no Slurm token is named.",
-            "Name a file with --slurm-token-file, or settings that name one with --config. `scontrol token username=slurm "
-            "lifespan=900` makes a token; a program should renew the file.",
+            "Name a file with --slurm-token-file, or settings that name one with --config. To make a token: "
+            f"{command('')}. A program should renew the file.",
         )
     tokens.check(now)
     return tokens

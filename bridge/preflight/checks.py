@@ -65,6 +65,14 @@ def token_lacks_node_rights(settings: Settings, whose: str, slurm_user: str) -> 
     )
 
 
+def operator(user: str) -> str:
+    """How an admin of Slurm makes an operator of the user, whom Slurm's accounting need not know yet."""
+    return (
+        f"sacctmgr modify user {user} set adminlevel=operator (if that modifies nothing, Slurm's accounting does not have "
+        f"the user: sacctmgr add user {user} account=root adminlevel=operator)"
+    )
+
+
 async def check_kubernetes(kube: KubeClient, server: str) -> str:
     """The API server answers, and gives the rights without which the bridge sees nothing.  Returns its version.
 
@@ -117,7 +125,7 @@ async def _check_slurmctld(
     if conf is not None and not await admin_reads.sees_all_jobs(slurm, conf, user):
         raise ConfigError(
             f"Slurm hides the jobs of other users from {user} (PrivateData=jobs), also those that the bridge makes for "
-            f"them. Use a token of {conf.slurm_user}, or: sacctmgr modify user {user} set adminlevel=operator."
+            f"them. Use a token of {conf.slurm_user}, or: {operator(user)}."
         )
     unknown = "" if settings.slurm_user_token_dir else user  # the user that acts for all users has SlurmUser's rights
     found = replace(found, slurm_user=conf.slurm_user if conf is not None else unknown)

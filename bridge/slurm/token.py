@@ -38,8 +38,11 @@ _JWT = re.compile(r"[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+")
 
 
 def command(user: str) -> str:
-    """The command that makes a token of that Slurm user; "": the old token names no user, so SlurmUser's usual name."""
-    return f"scontrol token username={user or 'slurm'} lifespan=900"
+    """The command that makes a token of that Slurm user; "": the old token names no user, so SlurmUser's usual name.
+
+    To other users than root and SlurmUser, scontrol says only "Invalid user id".
+    """
+    return f"scontrol token username={user or 'slurm'} lifespan=3600, as root or SlurmUser"
 
 
 class TokenSource(Protocol):
@@ -281,12 +284,10 @@ def age(seconds: float) -> str:
 
 def _read(content: bytes, name: str, option: str) -> str:
     if not content.strip():
-        raise Unfinished(f"{name}: empty.", f"Put a token there (scontrol token username=slurm) or change {option}.")
+        raise Unfinished(f"{name}: empty.", f"Put a token there ({command('')}) or change {option}.")
     text = content[:MAX_TOKEN_BYTES].decode("ascii", "replace").strip().removeprefix("SLURM_JWT=")
     if len(content) > MAX_TOKEN_BYTES or not _JWT.fullmatch(text):
-        raise Unfinished(
-            f"{name}: this is no token (a JWT has three parts, a.b.c).", "Make one: scontrol token username=slurm."
-        )
+        raise Unfinished(f"{name}: this is no token (a JWT has three parts, a.b.c).", f"Make one: {command('')}.")
     return text
 
 

@@ -170,7 +170,7 @@ def test_a_user_whom_slurm_does_not_know_is_reported_with_the_rule(
     label(kube, ns, "zoe", "teama")
     kube.run(ns, "train")
     eventually("it says who", lambda: 'gives here: user "zoe"' in kube.said(ns, "train"))
-    assert "What an admin can do: sacctmgr add user zoe account=teama." in kube.said(ns, "train")
+    assert "If not: sacctmgr add user zoe account=teama (" in kube.said(ns, "train")
 
 
 def test_an_account_without_association_is_reported_with_the_rule_and_runs_once_there_is_one(
@@ -190,23 +190,31 @@ def test_an_account_without_association_is_reported_with_the_rule_and_runs_once_
         eventually("its job is gone", lambda: not slurm.live(f"{ns}/"))
 
 
-def test_an_admin_runs_the_command_in_the_pods_message_and_the_pod_runs(
-    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, own_rig: None
+@pytest.mark.parametrize("account", ["teamb", "newcomers"])
+def test_an_admin_runs_the_commands_in_the_pods_message_and_the_pod_runs(
+    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, own_rig: None, account: str
 ) -> None:
-    """Nothing but the association changes."""
+    """Slurm has the account teamb, and not yet newcomers.  Nothing but accounts and associations changes."""
     ns = space("alice")
-    label(kube, ns, "alice", "teamb")
+    label(kube, ns, "alice", account)
     with bridge.with_settings(policy=RULES, tuning={"refused_retry_s": 2.0}):
         kube.run(ns, "train")
-        pattern = r"What an admin can do: sacctmgr (add user alice account=teamb)\."
+        pattern = (
+            r"What an admin can do: sacctmgr (?P<look>show association .*) shows if the user has the account. If not: "
+            r"sacctmgr (?P<give>add user .*) \(before that, sacctmgr (?P<make>add account .*) if Slurm has no such account\)"
+        )
         found = eventually("it says what to do", lambda: re.search(pattern, kube.said(ns, "train")))
-        slurm_says("sacctmgr", "-i", *found[1].split())
+        assert account not in slurm_says("sacctmgr", "-nP", *found["look"].split())
+        if account not in slurm_says("sacctmgr", "-nP", "show", "account"):
+            slurm_says("sacctmgr", "-i", *found["make"].split())
+        slurm_says("sacctmgr", "-i", *found["give"].split())
         try:
+            assert account in slurm_says("sacctmgr", "-nP", *found["look"].split())
             eventually("it runs", lambda: kube.bound(ns))
             kube.core.delete_namespaced_pod("train", ns)
             eventually("its job is gone", lambda: not slurm.live(f"{ns}/"))
         finally:
-            slurm_says("sacctmgr", "-i", "delete", "user", "alice", "account=teamb")
+            slurm_says("sacctmgr", "-i", "delete", "user", "alice", f"account={account}")
 
 
 def test_a_namespace_that_loses_its_label_keeps_its_pods_and_submits_nothing_new(

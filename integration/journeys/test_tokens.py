@@ -180,7 +180,9 @@ def test_a_token_that_is_of_no_use_keeps_only_its_own_users_pods_waiting(
     found = eventually("the pod says what is wrong", lambda: _refused(kube, alice, "after"))
     file = tokens.users / "alice"
     assert f"slurm-bridge cannot act as Slurm user alice: token file {file}: {sentence}" in found
-    assert found.endswith("Put a token of alice there: scontrol token username=alice lifespan=900.")
+    assert found.endswith(
+        "Put a token of alice there: scontrol token username=alice lifespan=3600, as root or SlurmUser."
+    )
     kube.run(bob, "train")
     eventually("bob's pod runs", lambda: kube.bound(bob))
     kube.core.delete_namespaced_pod("train", bob)

@@ -18,6 +18,7 @@ CONTROLLER_AWAY: Final = 1800  # slurmctld is down: slurmrestd sent nothing on
 PARTITION: Final = 2000  # there is no such partition
 NO_DEFAULT: Final = 2001  # the job names no partition, and none is the default
 ACCESS: Final = 2002  # the user may not do this, or not in this partition
+GROUP: Final = 2003  # the partition is for groups (AllowGroups) of which the user is in none
 NODE_COUNT: Final = 2006  # more or fewer nodes than the partition allows
 MAX_JOBS: Final = 2007  # MaxJobCount
 NO_ADMIN: Final = 2010  # the user is no administrator of Slurm
@@ -59,27 +60,55 @@ NODE_ADVICE: Mapping[int, str] = {
     TOPOLOGY: "Slurm's topology has no unit of that name: correct the node's label, or add the unit to topology.yaml.",
 }
 # An admin of Slurm can make Slurm accept the job: `remedy`.
-OF_PARTITION: Final = (ACCESS, NODE_COUNT, TIME)  # a limit of the partition
+OF_PARTITION: Final = (ACCESS, GROUP, NODE_COUNT, TIME)  # a limit of the partition
 WITH_REMEDY: Final = frozenset({PARTITION, NO_DEFAULT, ACCOUNT, RESERVATION, QOS, NOT_UP, USER, *OF_PARTITION, LIMIT})
 
 
-def remedy(number: int, user: str, value: str) -> str:
+def remedy(number: int, user: str, *, account: str = "", partition: str = "", qos: str = "") -> str:
     """How an admin of Slurm makes Slurm accept the name that it refused by this number; the rest of a sentence.
 
-    number  one of WITH_REMEDY
-    value   of account, QOS or partition; "": the job named none
+    number                    one of WITH_REMEDY
+    account, partition, qos   of the job; "": the job named none
     """
+    partition = partition or "PARTITION"
+    show = f"scontrol show partition {partition}"
     return {
         PARTITION: "sinfo -s lists the partitions",
         NO_DEFAULT: "scontrol update partition=PARTITION default=yes, or name a partition in the policy",
-        ACCOUNT: f"sacctmgr add user {user} account={value or 'ACCOUNT'}",
+        ACCOUNT: _account_remedy(user, account, show),
         RESERVATION: "scontrol show reservation lists the reservations, and who may use each",
-        QOS: f"sacctmgr modify user {user} set qos+={value or 'QOS'}",
-        NOT_UP: f"scontrol update partition={value or 'PARTITION'} state=up",
-        ACCESS: f"scontrol show partition {value or 'PARTITION'} shows who may use it (RootOnly, AllocNodes, ReqResv)",
-        NODE_COUNT: f"scontrol show partition {value or 'PARTITION'} shows MinNodes and MaxNodes; a QOS may limit nodes, too",
-        LIMIT: f"sacctmgr show association where user={user} account={value or 'ACCOUNT'} shows MaxSubmitJobs and more; "
+        QOS: _qos_remedy(user, qos, show),
+        NOT_UP: f"scontrol update partition={partition} state=up",
+        ACCESS: f"{show} shows who may use it (RootOnly, AllocNodes, ReqResv)",
+        GROUP: f"{show} shows whose groups may use it (AllowGroups)",
+        NODE_COUNT: f"{show} shows MinNodes and MaxNodes; a QOS may limit nodes, too",
+        LIMIT: f"sacctmgr show association where user={user} account={account or 'ACCOUNT'} shows MaxSubmitJobs and more; "
         "the account and a QOS may have limits, too",
-        TIME: f"scontrol show partition {value or 'PARTITION'} shows MaxTime; a QOS may limit times, too",
+        TIME: f"{show} shows MaxTime; a QOS may limit times, too",
         USER: f"make the user known on the host of slurmctld, where `id {user}` must work",
     }[number]
+
+
+def _account_remedy(user: str, account: str, show: str) -> str:
+    excludes = f"see AllowAccounts and DenyAccounts in {show}"
+    if not account:
+        return (
+            f"sacctmgr show association where user={user} shows the accounts of the user. If there are none: sacctmgr add "
+            f"user {user} account=ACCOUNT. Otherwise the partition excludes the default account: {excludes}"
+        )
+    return (
+        f"sacctmgr show association where user={user} account={account} shows if the user has the account. If not: sacctmgr "
+        f"add user {user} account={account} (before that, sacctmgr add account {account} if Slurm has no such account). "
+        f"Otherwise the partition excludes it: {excludes}"
+    )
+
+
+def _qos_remedy(user: str, qos: str, show: str) -> str:
+    excludes = f"see AllowQos and DenyQos in {show}"
+    lists = f"sacctmgr -P show association where user={user} format=account,defaultqos,qos shows"
+    if not qos:
+        return f"{lists} the default QOS of the user in each account. The partition may exclude it: {excludes}"
+    return (
+        f"{lists} if the user has the QOS. If not: sacctmgr modify user {user} set qos+={qos} (before that, sacctmgr add "
+        f"qos {qos} if Slurm has no such QOS). Otherwise the partition excludes it: {excludes}"
+    )

@@ -16,13 +16,7 @@ from scheduler.model.slurm import JobSpec
 from scheduler.policy.rules import Tenant
 
 _ASKED_FOR = ("user", "account", "partition", "qos", "reservation")
-# Which of these the remedy names; of all other numbers the account.
-_ABOUT = {
-    slurm_errors.QOS: "qos",
-    slurm_errors.NOT_UP: "partition",
-    **dict.fromkeys(slurm_errors.OF_PARTITION, "partition"),
-}
-_MAY_BE_EXCLUDED = {slurm_errors.ACCOUNT: "account", slurm_errors.QOS: "QOS"}
+_OF_REMEDY = ("account", "partition", "qos")
 
 
 def with_names(refusal: Refusal, spec: JobSpec, tenant: Tenant | Refusal, default_partition: str) -> Refusal:
@@ -35,10 +29,8 @@ def with_names(refusal: Refusal, spec: JobSpec, tenant: Tenant | Refusal, defaul
         asked["partition"] = asked["partition"] or default_partition
     named = ", ".join(f'{field} "{value}"' for field, value in asked.items() if value)
     given = "" if isinstance(tenant, Refusal) else tenant.filled or f"{tenant.rule} decides here."
-    value = asked[_ABOUT.get(refusal.number, "account")]
-    do = f"What an admin can do: {slurm_errors.remedy(refusal.number, spec.user, value)}."
-    if (what := _MAY_BE_EXCLUDED.get(refusal.number)) is not None and asked["partition"]:
-        do += f" The partition may also exclude the {what} (scontrol show partition {asked['partition']})."
+    of_remedy = {field: asked[field] for field in _OF_REMEDY}
+    do = f"What an admin can do: {slurm_errors.remedy(refusal.number, spec.user, **of_remedy)}."
     return replace(refusal, message=" ".join(filter(None, (refusal.message, f"Asked for: {named}.", given, do))))
 
 

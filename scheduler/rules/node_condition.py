@@ -95,10 +95,15 @@ def contested(name: str, claims: Sequence[str]) -> Condition:
 def not_ours(known: SlurmNode) -> Condition:
     """The condition of a labelled node if Slurm has a node of its name that this cluster did not register."""
     if known.external:
+        # Slurm deletes a node of slurm.conf, too, and has it again after the next reconfigure or restart.
+        made = "DYNAMIC_NORM" in known.states
+        whose = "already, which this slurm-bridge did not register" if made else "already, which is in slurm.conf"
+        remove = (
+            f"scontrol delete nodename={known.name}" if made else "take it out of slurm.conf, and scontrol reconfigure"
+        )
         message = (
-            f"Slurm has an external node {known.name} already, which this slurm-bridge did not register. To let "
-            f"slurm-bridge manage it, drain it and: scontrol delete nodename={known.name}. Otherwise remove the label "
-            f"{names.EXTERNAL_NODE_LABEL}."
+            f"Slurm has an external node {known.name} {whose}. To let slurm-bridge manage it, drain it, and when no job is "
+            f"there: {remove}. Otherwise remove the label {names.EXTERNAL_NODE_LABEL}."
         )
     else:
         message = (

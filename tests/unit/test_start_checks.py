@@ -33,8 +33,11 @@ async def test_a_token_from_which_others_jobs_are_hidden_is_refused() -> None:
     """Slurm would deny that the bridge's own jobs exist, with the number of a job that is gone."""
     cluster = SlurmCluster.example(started=NOW)
     cluster.slurm_conf = {"PrivateData": ["jobs"]}
-    with pytest.raises(ConfigError, match="hides the jobs of other users from alice"):
+    with pytest.raises(ConfigError, match="hides the jobs of other users from alice") as caught:
         await check_slurm(client(cluster, "alice"), SETTINGS, "alice")
+    # sacctmgr modifies no user of whom accounting has no record; a user of whom it has one is not added again.
+    assert "sacctmgr modify user alice set adminlevel=operator (" in caught.value.what
+    assert "sacctmgr add user alice account=root adminlevel=operator)." in caught.value.what
     cluster.operators.add("alice")
     assert (await check_slurm(client(cluster, "alice"), SETTINGS, "alice")).responding
     assert (await check_slurm(client(cluster, "slurm"), SETTINGS, "slurm")).responding

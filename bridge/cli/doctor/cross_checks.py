@@ -20,8 +20,8 @@ from scheduler.policy.templates import is_template
 
 MIB = 1024 * 1024
 REGISTER = (
-    "Give it to Slurm: POST new/node NodeName=NAME NodeAddr=IP CPUs=… RealMemory=… State=EXTERNAL (and GresConf for "
-    f"GPUs); where the names differ: kubectl label node NAME {names.SLURM_NODE_LABEL}=SLURMNAME"
+    f"Where the names differ: kubectl label node NAME {names.SLURM_NODE_LABEL}=SLURMNAME. To have the bridge register a node "
+    f"that Slurm does not have: kubectl label node NAME {names.EXTERNAL_NODE_LABEL}=true (docs/nodes.md)."
 )
 
 
@@ -142,7 +142,8 @@ def _static(external: list[NodeDetails]) -> Iterator[Result]:
         yield warning(
             f"External nodes with devices are defined in slurm.conf: {some(static)}. Any user's job with --gpus or "
             "--gpus-per-task loses those GPUs for good there, and no job learns which GPUs it has.",
-            "Take them out of slurm.conf and make them by POST new/node, with GresConf=count=8,name=gpu,type=…,file=…",
+            "Take them out of slurm.conf, and let the bridge register them: kubectl label node NAME "
+            f"{names.EXTERNAL_NODE_LABEL}=true (docs/nodes.md).",
         )
 
 

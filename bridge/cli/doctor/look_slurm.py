@@ -21,7 +21,7 @@ from bridge.slurm import admin_reads
 from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
-from bridge.slurm.token import LiteralToken, TokenSource, claims_of
+from bridge.slurm.token import LiteralToken, TokenSource, claims_of, command
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
 from bridge.slurm.user_tokens import UserTokens
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 RESOLVE_DEADLINE_S = 3.0
 PROBES_AT_ONCE = 4
 TOKENLESS = "there is no usable Slurm token"
-MAKE_ONE = "Name a file that holds one with --slurm-token-file; scontrol token username=slurm makes one."
+MAKE_ONE = f"Name a file that holds one with --slurm-token-file. To make one: {command('')}."
 NOT_ACCEPTED = "Slurm does not accept the token"
 NO_SLURMRESTD = "slurmrestd does not answer"
 NO_ACCOUNTING = "slurmdbd does not answer slurmrestd"

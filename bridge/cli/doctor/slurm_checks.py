@@ -9,7 +9,7 @@ from bridge.cli.doctor.findings import Check, Level, Result, count, error, ok, s
 from bridge.cli.doctor.kubernetes_checks import skew
 from bridge.cli.doctor.look_slurm import NOT_ACCEPTED
 from bridge.cli.doctor.views import Choice, Observations, Observed, Token
-from bridge.preflight.checks import token_lacks_node_rights
+from bridge.preflight.checks import operator, token_lacks_node_rights
 from bridge.settings import LOOPBACK
 from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.token import age, command
@@ -130,7 +130,7 @@ def _all_jobs(seen: Observations) -> Iterator[Result]:
         yield error(
             f"PrivateData=jobs hides the jobs of other users from {user}: the bridge would consider its own jobs lost, "
             "and end their pods.",
-            f"Use a token of {slurm_user}, or make {user} an operator: sacctmgr modify user {user} set adminlevel=operator",
+            f"Use a token of {slurm_user}, or make {user} an operator: {operator(user)}.",
         )
 
 
@@ -187,7 +187,7 @@ def _why_not(user: str, verdict: Verdict, seen: Observations) -> Result:
     if verdict.number == NUMBERS["account"]:
         return error(
             f"User {user} has no account in Slurm: {verdict.text} (error {verdict.number}).",
-            slurm_errors.remedy(verdict.number, user, ""),
+            slurm_errors.remedy(verdict.number, user),
         )
     return error(f"Slurm would refuse jobs of {user}: {verdict.text} (error {verdict.number}).", _look_in_log())
 
@@ -224,9 +224,11 @@ def refused(choice: Choice, verdict: Verdict, seen: Observations) -> Result:
 
 def _not_accepted(user: str, option: str, value: str, verdict: Verdict) -> Result:
     sentence = f'Slurm does not accept {option} "{value}" from {user}: {verdict.text} (error {verdict.number}).'
-    if verdict.number != NUMBERS[option]:
+    if verdict.number not in slurm_errors.WITH_REMEDY:
         return warning(sentence, _look_in_log())
-    return error(sentence, f"{slurm_errors.remedy(verdict.number, user, value)}; or correct the policy.")
+    do = f"{slurm_errors.remedy(verdict.number, user, **{option: value})}; or correct the policy."
+    # Another number: Slurm knows the value, and refuses it together with another one of this user, or at this time.
+    return error(sentence, do) if verdict.number == NUMBERS[option] else warning(sentence, do)
 
 
 def _reservations(seen: Observations) -> Iterator[Result]:

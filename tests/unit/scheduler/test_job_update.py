@@ -157,7 +157,9 @@ QOS_REFUSED = (
     "The new value of slurm-bridge/qos is not applied to the job: Slurm refused it (error 2066). "
     'Asked for: user "alice", partition "main", qos "high". '
 )
-QOS_REMEDY = "What an admin can do: sacctmgr modify user alice set qos+=high."
+QOS_REMEDY = (
+    "If not: sacctmgr modify user alice set qos+=high (before that, sacctmgr add qos high if Slurm has no such QOS). "
+)
 
 
 def refused_qos(story: Story, at: float) -> None:

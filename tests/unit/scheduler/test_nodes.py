@@ -262,6 +262,12 @@ def test_a_label_that_is_no_feature_is_left_out() -> None:
     ("known", "said"),
     [
         (in_slurm(features=("h100",)), "this slurm-bridge did not register"),
+        (in_slurm(features=("h100",)), "when no job is there: scontrol delete nodename=x1. Otherwise remove"),
+        (  # of slurm.conf
+            in_slurm(features=("h100",), states=frozenset({"EXTERNAL", "IDLE"})),
+            "already, which is in slurm.conf. To let slurm-bridge manage it, drain it, and when no job is there: take it out "
+            "of slurm.conf, and scontrol reconfigure. Otherwise remove",
+        ),
         (in_slurm(features=("slurm-bridge-k00000000",)), "this slurm-bridge did not register"),
         (
             SlurmNode("x1", frozenset({"IDLE"}), ("main",), (), 64, 512_000, {"gpu": 8}),

@@ -170,8 +170,9 @@ def test_what_slurm_does_not_know_names_the_rule_and_what_it_gave() -> None:
     told = (
         'Slurm refused it. Asked for: user "alice", account "acct-hpc", partition "main". '
         'Rule 1 of the policy (namespaces *) gives here: account "acct-hpc" (acct-{namespace}). '
-        "What an admin can do: sacctmgr add user alice account=acct-hpc. "
-        "The partition may also exclude the account (scontrol show partition main)."
+        "What an admin can do: sacctmgr show association where user=alice account=acct-hpc shows if the user has the account."
+        " If not: sacctmgr add user alice account=acct-hpc (before that, sacctmgr add account acct-hpc if Slurm has no such "
+        "account). Otherwise the partition excludes it: see AllowAccounts and DenyAccounts in scontrol show partition main."
     )
     assert says(story).startswith(told)
     assert {each.message for each in story.acts(SetPodCondition, NOW + 1)} == {told}
@@ -186,6 +187,7 @@ def test_what_slurm_does_not_know_names_the_rule_and_what_it_gave() -> None:
         (2053, 'reservation "maintenance"', "scontrol show reservation lists the reservations"),
         (2001, 'user "alice"', "scontrol update partition=PARTITION default=yes"),
         (2070, 'partition "main"', "scontrol update partition=main state=up"),
+        (2003, 'partition "main"', "scontrol show partition main shows whose groups may use it (AllowGroups)"),
         (2002, 'partition "main"', "scontrol show partition main shows who may use it (RootOnly, AllocNodes, ReqResv)"),
         (2006, 'partition "main"', "scontrol show partition main shows MinNodes and MaxNodes"),
         (2051, 'partition "main"', "scontrol show partition main shows MaxTime"),
@@ -208,8 +210,17 @@ def test_what_slurm_does_not_know_is_named_for_a_rule_without_templates_too(numb
 @pytest.mark.parametrize(
     ("number", "do"),
     [
-        (2045, "sacctmgr add user alice account=ACCOUNT."),
-        (2066, "sacctmgr modify user alice set qos+=QOS."),
+        (
+            2045,
+            "sacctmgr show association where user=alice shows the accounts of the user. If there are none: sacctmgr add user "
+            "alice account=ACCOUNT. Otherwise the partition excludes the default account: see AllowAccounts and DenyAccounts "
+            "in scontrol show partition PARTITION.",
+        ),
+        (
+            2066,
+            "sacctmgr -P show association where user=alice format=account,defaultqos,qos shows the default QOS of the user "
+            "in each account. The partition may exclude it: see AllowQos and DenyQos in scontrol show partition PARTITION.",
+        ),
         (2070, "scontrol update partition=PARTITION state=up."),
         (2051, "scontrol show partition PARTITION shows MaxTime; a QOS may limit times, too."),
     ],
@@ -225,15 +236,18 @@ def test_what_to_do_if_slurm_refuses_a_name_that_neither_the_job_nor_slurms_conf
     assert told.endswith(f'Asked for: user "alice". {DECIDES} What an admin can do: {do}')
 
 
-@pytest.mark.parametrize(("number", "what"), [(2045, "account"), (2066, "QOS")])
+@pytest.mark.parametrize(("number", "what"), [(2045, "Accounts"), (2066, "Qos")])
 def test_a_refused_account_or_qos_is_shown_with_the_partition_that_the_job_named(number: int, what: str) -> None:
-    story = story_of(Rule(("hpc",), Tenant("alice", accounts=Choice("teama"), partitions=Choice("gpu"))))
+    given = Tenant("alice", accounts=Choice("teama"), partitions=Choice("gpu"), qos=Choice("high"))
+    story = story_of(Rule(("hpc",), given))
     story.sees(TRAIN)
     [asked] = submissions(story, NOW)
     story.ended(asked, Outcome.REFUSED, at=NOW, number=number)
     [told] = {each.message for each in story.acts(SetPodCondition, NOW + 1)}
-    assert 'Asked for: user "alice", account "teama", partition "gpu".' in told
-    assert told.endswith(f"The partition may also exclude the {what} (scontrol show partition gpu).")
+    assert 'Asked for: user "alice", account "teama", partition "gpu", qos "high".' in told
+    assert told.endswith(
+        f"Otherwise the partition excludes it: see Allow{what} and Deny{what} in scontrol show partition gpu."
+    )
 
 
 def test_a_refused_pod_that_names_no_partition_shows_the_default_one() -> None:

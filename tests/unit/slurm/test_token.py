@@ -64,12 +64,12 @@ def test_an_expired_token_is_reported_with_its_age_and_what_to_do(tmp_path: Path
     file.write_text(jwt(exp=NOW - 3 * 3600))
     source = FileToken(file)
     assert problem(source, NOW) == (
-        f"token file {file}: expired 3 h ago. Renew it (scontrol token username=slurm lifespan=900) "
+        f"token file {file}: expired 3 h ago. Renew it (scontrol token username=slurm lifespan=3600, as root or SlurmUser) "
         "or point --slurm-token-file elsewhere."
     )
     assert source.token() == jwt(exp=NOW - 3 * 3600)  # whose clock is right is for Slurm to say
     file.write_text(jwt(username="alice", exp=NOW - 3 * 3600))
-    assert "(scontrol token username=alice lifespan=900)" in (problem(source, NOW) or ""), (
+    assert "(scontrol token username=alice lifespan=3600, as root or SlurmUser)" in (problem(source, NOW) or ""), (
         "the user whom the old one names"
     )
 

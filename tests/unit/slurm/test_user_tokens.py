@@ -19,7 +19,7 @@ from scheduler.model.slurm import JobSpec
 from tests.unit.slurm.test_client import NOW, Witness
 from tests.unit.slurm.test_token import jwt
 
-DO = "Put a token of alice there: scontrol token username=alice lifespan=900."
+DO = "Put a token of alice there: scontrol token username=alice lifespan=3600, as root or SlurmUser."
 
 
 def give(folder: Path, user: str, token: str) -> None:
