@@ -118,6 +118,8 @@ def _one_job(seen: wire.Job) -> Job:
         sluid=seen.step_id.sluid,
         time_limit_min=UNLIMITED if seen.time_limit.infinite else seen.time_limit.value,
         excluded_nodes=seen.excluded_nodes,
+        required_nodes=seen.required_nodes,
+        least_nodes=seen.node_count.value,
         dependency=seen.dependency,
         exit_code=seen.exit_code.return_code.value or 0,
         tasks=seen.tasks.value or 1,

@@ -158,6 +158,8 @@ class Job(msgspec.Struct):
     priority: Number = msgspec.field(default_factory=Number)
     nodes: str = ""
     excluded_nodes: str = ""
+    required_nodes: str = ""
+    node_count: Number = msgspec.field(default_factory=Number)
     dependency: str = ""
     step_id: StepId = msgspec.field(default_factory=StepId)
     time_limit: Number = msgspec.field(default_factory=Number)

@@ -114,6 +114,8 @@ def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
     """Note that the job has the changed options.  It keeps its other options, even if the new translation differs."""
     asked = job.spec or (adopted(action.spec, job.job) if job.job is not None else action.spec)
     job.spec = with_changes(asked, action.spec, action.component, action.changes)
+    if "partition" in action.changes and action.component == 0 and job.job is not None and action.spec.partition:
+        job.job = replace(job.job, partition=action.spec.partition)  # where its nodes are judged (F2)
     if job.refused_changes or job.one_by_one:
         taken = {(action.component, field) for field in action.changes}
         job.refused_changes = {field: refused for field, refused in job.refused_changes.items() if field not in taken}

@@ -7,7 +7,7 @@ requests from the specifications.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scheduler.model.amounts import EMPTY, NO_TEXT
 from scheduler.model.hostlist import expand
@@ -147,6 +147,7 @@ class Job:
     preempted                 when its preemption began, while its grace runs; None: it is not preempted
     reason                    why it is pending, or why it ended ("Resources", "Priority", "None")
     planned_nodes             the nodes on which Slurm plans to start the job, a hostlist
+    required_nodes            nodes that it must have, a hostlist; least_nodes: how many it takes at least; None: not known
     sluid                     never reused, unlike the id (Slurm facts 2, docs/decisions/0005); "": this Slurm has none
     dependency                the conditions that the job still waits for ("singleton(unfulfilled),afterany:8(unfulfilled)")
     exit_code                 the number before the colon in sacct's ExitCode
@@ -176,6 +177,8 @@ class Job:
     sluid: str = ""
     time_limit_min: int | None = None
     excluded_nodes: str = ""
+    required_nodes: str = ""
+    least_nodes: int | None = None
     dependency: str = ""
     exit_code: int = 0
     tasks: int = 1
@@ -282,6 +285,14 @@ class JobSpec:
     min_nodes: int | None = None
     max_nodes: int | None = None
     parts: tuple[JobSpec, ...] = ()
+
+
+def in_partition(spec: JobSpec, partition: str) -> JobSpec:
+    """The same job with all its components in that partition."""
+    if spec.partition == partition:
+        return spec
+    parts = tuple(replace(part, partition=partition) for part in spec.parts)
+    return replace(spec, partition=partition, parts=parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, 
 from scheduler.rules.limits import with_value
 from scheduler.rules.reasons import is_blocked, meaning_of
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.set_in_slurm import set_in_slurm
 from scheduler.state.estimates import Interval
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.pod_records import ITS_PLACE
@@ -101,7 +102,20 @@ def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
         f"; number {place.number:,} of slurm-bridge's {place.of:,} waiting jobs there" if place and place.of > 1 else ""
     )
     to_do = f" You can {_plain(known.user, job)}." if known is not None and known.user else ""
+    to_do = _others_set(workload, job, this_pass) or to_do
     return f"Waiting in Slurm partition {job.partition} ({why}){start}{queue}. Job {job.id}, as of {clock(now, now)}.{to_do}"
+
+
+def _others_set(workload: Workload, job: Job, this_pass: Pass) -> str:
+    """What the job waits for although its pods did not ask for it, and what to do; begins with a space.  "": nothing."""
+    known = this_pass.world.job_of.get(workload.key)
+    asked = (known.spec or known.adopted_as) if known is not None else None
+    if asked is None or not (found := set_in_slurm(asked, job)):
+        return ""
+    return (
+        f" Set in Slurm, not by the pod: {found}. You can ask the admin of Slurm to change job {job.id} "
+        "(scontrol update), or delete the pod and create it again."
+    )
 
 
 def _plain(advice: str, job: Job) -> str:
@@ -184,7 +198,8 @@ def _expected_start(job: Job, this_pass: Pass) -> float | None:
 def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str = "") -> Decision:
     """Show why the pod waits in Slurm's queue.  note: a sentence that is added"""
     message = waits(workload, job, this_pass) + (f" {note}" if note else "")
-    essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note)
+    others_set = _others_set(workload, job, this_pass)
+    essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note + others_set)
     starts = _expected_start(job, this_pass)
     reason = this_pass.world.config.pending_reason or names.PENDING
     event = names.PENDING if _names_job(workload, pod, job.id) else names.SUBMITTED

@@ -12,7 +12,7 @@ from scheduler.model.hostlist import expand, folded
 from scheduler.model.kubernetes import Pod, owner_key
 from scheduler.model.left_out import ALL_KINDS, LeavesOut, left_out_of
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import SINGLETON, JobSpec
+from scheduler.model.slurm import SINGLETON, JobSpec, in_partition
 from scheduler.model.text import decimal, span
 from scheduler.place.affinity import OwnPods
 from scheduler.place.capacity import Alike, alike, lacking
@@ -194,10 +194,13 @@ def one_job(workload: Workload, asked: list[tuple[Pod, JobSpec]] | Refusal, this
         return spec
     if len(spec.parts) >= MAX_SHAPES:
         return _too_many_shapes(workload)
-    job, world = lay_out(workload.readable, spec, asked, this_pass), this_pass.world
+    world, partition = this_pass.world, spec.partition
+    where = in_partition(spec, moved_to(workload, partition, world) or partition)
+    job = lay_out(workload.readable, where, asked, this_pass)
     tenant = world.tenant_of(asked[0][0])
     if isinstance(job, Refusal):
         return _no_room(workload, job.message, world) if job.reason == names.NO_NODE else job
+    job = in_partition(job, partition)
     return (beyond_rule(job, tenant) if isinstance(tenant, Tenant) else None) or job
 
 
@@ -301,7 +304,7 @@ def _spec_of(workload: Workload, pod: Pod, job_pods: _JobPods, this_pass: Pass) 
     spec = translated(workload, pod, pods, this_pass)
     if isinstance(spec, Refusal):
         return spec
-    partition = spec.partition or world.default_partition
+    partition = moved_to(workload, spec.partition, world) or spec.partition or world.default_partition
     if spec.partition and world.partitions and spec.partition not in world.partitions:
         known = ", ".join(sorted(world.partitions))
         message = f'Slurm has no partition "{spec.partition}". It has: {known}.'
@@ -333,6 +336,24 @@ def _on_its_node(workload: Workload, pod: Pod, spec: JobSpec, found: Feasible, w
     shares = known is None or known.external or world.config.device_driver or not spec.gres
     exclusive = spec.exclusive or ("" if shares else "exclusive")
     return replace(spec, excluded_nodes="" if found.problem else found.excluded, exclusive=exclusive)
+
+
+def moved_to(workload: Workload, wanted: str, world: World) -> str:
+    """The partition to which the waiting job of the workload was moved, by an admin or its user; "": it was not moved.
+
+    Its feasible nodes are those of this partition (F2).  The same holds if the job was submitted without a partition, and
+    another partition has become the default.  If an annotation was edited meanwhile, the job goes where its pods want it.
+
+    wanted   the partition that the pods ask for; "": none
+    """
+    job = world.job_of.get(workload.key)
+    if job is None or job.job is None or job.holds_nodes:
+        return ""
+    asked = job.spec or job.adopted_as
+    if asked is not None and asked.partition != wanted:
+        return ""
+    is_one = job.job.partition in world.partitions  # Slurm may show several, of which it chooses one at the start
+    return job.job.partition if is_one and job.job.partition != (wanted or world.default_partition) else ""
 
 
 def translated(workload: Workload, pod: Pod, pods: int, this_pass: Pass) -> JobSpec | Refusal:

@@ -381,6 +381,76 @@ def test_a_pod_that_is_resized_while_it_waits_changes_its_job_in_place() -> None
     assert (update.spec.cpus_per_task, update.spec.memory_mib) == (4, 300)
 
 
+def zones() -> Story:
+    """Partition main has the nodes x1 and x2, gpu has x3 and x4; x1 and x3 are in zone a."""
+    where = {"x1": ("a", "main"), "x2": ("b", "main"), "x3": ("a", "gpu"), "x4": ("b", "gpu")}
+    story = Story(nodes=[node(name, labels={"zone": zone}) for name, (zone, _) in where.items()])
+    known = tuple(slurm_node(name, partitions=(partition,)) for name, (_, partition) in where.items())
+    story.sees(SlurmNodesPolled(known, (Partition("main", default=True), Partition("gpu")), START + 1))
+    return story
+
+
+def test_the_job_that_an_admin_moves_to_another_partition_gets_nodes_there_that_its_pod_can_use() -> None:
+    """S9, F2: otherwise Slurm grants a node of the new partition that the pod cannot use, and the job is released."""
+    story = zones()
+    in_zone = pod(node_selector={"zone": "a"})
+    assert story.queues(in_zone, 17, at=NOW).spec.excluded_nodes == "x2"
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    moved = replace(job_of(in_zone, 17, "PENDING"), reason="Resources", partition="gpu", excluded_nodes="x2")
+    story.reads(moved, at=NOW + 1)
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "x4")
+    story.ended(update, at=NOW + 2)
+    story.reads(replace(moved, excluded_nodes="x4"), at=NOW + 3)
+    assert not story.acts(UpdateJob, NOW + 4), "the job stays where the admin moved it"
+
+    story.sees(replace(in_zone, annotations={names.PREFIX + "partition": "main"}))
+    [update] = story.acts(UpdateJob, NOW + 5)
+    assert update.changes == {"partition", "excluded_nodes"}, "the user may move it, too"
+    assert (update.spec.partition, update.spec.excluded_nodes) == ("main", "x2")
+    story.ended(update, at=NOW + 5)
+    assert not story.acts(UpdateJob, NOW + 6), "although no read has shown the new partition yet"
+
+
+def test_a_job_of_a_previous_process_stays_in_the_partition_to_which_an_admin_moved_it() -> None:
+    in_zone = pod(node_selector={"zone": "a"}, created=START - 100)
+    story = zones()
+    story.sees(in_zone)
+    story.polls({17: "PENDING"}, at=NOW)
+    moved = replace(job_of(in_zone, 17, "PENDING"), reason="Resources", partition="gpu", excluded_nodes="x2")
+    story.reads(moved, at=NOW)
+    [update] = story.acts(UpdateJob, NOW + 1)
+    assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "x4")
+    story.ended(update, at=NOW + 1)
+    story.reads(replace(moved, excluded_nodes="x4"), at=NOW + 2)
+    assert not story.acts(UpdateJob, NOW + 3)
+
+
+def test_a_job_waits_for_nodes_of_its_own_partition_after_another_one_has_become_the_default() -> None:
+    story = zones()
+    in_zone = pod(node_selector={"zone": "a"})
+    story.queues(in_zone, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.reads(replace(job_of(in_zone, 17, "PENDING"), reason="Resources", excluded_nodes="x2"), at=NOW + 1)
+    known = tuple((story.world.slurm_nodes or {}).values())
+    story.sees(SlurmNodesPolled(known, (Partition("main"), Partition("gpu", default=True)), NOW + 2))
+    assert not story.acts(UpdateJob, NOW + 3)
+
+
+def test_the_job_of_a_gang_that_an_admin_moves_is_laid_out_on_nodes_of_its_new_partition() -> None:
+    story = zones()
+    alike = {"labels": {names.PREFIX + "gang": "g"}, "says": {"gang-size": "2"}, "node_selector": {"zone": "a"}}
+    first, second = pod("a", **alike), pod("b", **alike)
+    story.sees(first)
+    submit = story.queues(second, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    name = submit.spec.name
+    moved = replace(job_of(first, 17, "PENDING"), name=name, reason="Resources", partition="gpu", tasks=2)
+    story.reads(replace(moved, excluded_nodes="x2"), at=NOW + 1)
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert (update.changes, update.spec.excluded_nodes, update.spec.partition) == ({"excluded_nodes"}, "x4", "")
+
+
 def test_when_nodes_change_waiting_jobs_are_updated_once_a_second_at_most() -> None:
     story = queued()
     story.sees(NodeSeen(node("x2", unschedulable=True)))

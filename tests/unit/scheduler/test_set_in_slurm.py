@@ -1,0 +1,95 @@
+"""What a waiting job has in Slurm that its pods did not ask for is shown: Slurm's reason alone would mislead (Q2, S9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import SetPodCondition
+from scheduler.model.slurm import Job
+from tests.builders import START, Story, job_of, pod
+
+NOW = START + 20
+TO_DO = "You can ask the admin of Slurm to change job 17 (scontrol update), or delete the pod and create it again."
+
+
+def shown(read: Job, **says: str) -> str:
+    """The message of the pod's condition after this read of its waiting job; says: the pod's annotations"""
+    what = pod(says={key.replace("_", "-"): value for key, value in says.items()})
+    story = Story()
+    story.queues(what, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.reads(replace(read, name=job_of(what, 17).name), at=NOW + 4)
+    [report] = story.acts(SetPodCondition, NOW + 4)
+    return report.message
+
+
+def waits(reason: str, **fields: object) -> Job:
+    return replace(job_of(pod(), 17, "PENDING"), reason=reason, **fields)
+
+
+def test_a_pod_whose_job_an_admin_bound_to_a_node_that_it_cannot_use_does_not_only_show_that_others_are_first() -> None:
+    """Slurm shows Priority for such a job, although no other job waits, and never starts it."""
+    message = shown(waits("Priority", required_nodes="x9", excluded_nodes="x[8-9]"))
+    assert message.endswith(
+        "Job 17, as of 00:17 UTC. Set in Slurm, not by the pod: the required nodes x9, which its pod cannot use. "
+        + TO_DO
+    )
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (waits("Resources", required_nodes="x2"), "the required nodes x2."),
+        (waits("Resources", required_nodes="x[", excluded_nodes="x2"), "the required nodes x[."),
+        (waits("Resources", least_nodes=2), "2 nodes."),
+        (waits("Resources", required_nodes="x[1-2]", least_nodes=2), "the required nodes x[1-2] and 2 nodes."),
+        (waits("BeginTime"), "a begin time."),
+        (waits("Dependency", dependency="afterok:8(unfulfilled)"), "the dependency afterok:8(unfulfilled)."),
+        (waits("DependencyNeverSatisfied", dependency="afterok:8(failed)"), "the dependency afterok:8(failed)."),
+        (waits("ReservationDeleted"), "a reservation."),
+        (waits("ReservationInvalid"), "a reservation."),
+    ],
+)
+def test_an_option_that_the_pod_did_not_ask_for_is_named_in_place_of_advice_about_an_annotation(
+    read: Job, words: str
+) -> None:
+    message = shown(read)
+    assert f" Set in Slurm, not by the pod: {words} {TO_DO}" in message
+    assert "annotation" not in message
+
+
+@pytest.mark.parametrize(
+    ("read", "says", "advice"),
+    [
+        (waits("BeginTime"), {"begin": "now+1hour"}, "You can change the annotation begin."),
+        (
+            waits("DependencyNeverSatisfied", dependency="afterok:8(failed)"),
+            {"dependency": "afterok:8"},
+            "You can change or remove the annotation dependency.",
+        ),
+        (waits("Dependency", dependency="singleton(unfulfilled)"), {}, ""),
+        (waits("Resources", least_nodes=1), {}, "You can request less, or a shorter time limit."),
+    ],
+)
+def test_an_option_that_the_pod_or_the_bridge_asked_for_is_not_said_to_be_set_by_others(
+    read: Job, says: dict[str, str], advice: str
+) -> None:
+    message = shown(read, **says)
+    assert "Set in Slurm" not in message
+    assert message.endswith(advice or "UTC.")
+
+
+def test_a_pod_shows_no_more_that_others_set_something_when_they_have_taken_it_back() -> None:
+    what, story = pod(), Story()
+    story.queues(what, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.reads(waits("Resources", least_nodes=2), at=NOW + 4)
+    [report] = story.acts(SetPodCondition, NOW + 4)
+    story.ended(report, at=NOW + 4)
+    story.reads(waits("Resources", least_nodes=1), at=NOW + 8)
+    [report] = story.acts(SetPodCondition, NOW + 8)
+    assert report.condition == names.PENDING
+    assert "Set in Slurm" not in report.message
