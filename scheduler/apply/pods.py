@@ -22,7 +22,7 @@ from scheduler.apply.undecoded import note_decoded, note_list
 from scheduler.events import Scope
 from scheduler.model import kubelet
 from scheduler.model.clocks import FirstSeen
-from scheduler.model.kubernetes import Pod
+from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.state import confirmation, other_schedulers, quarantine, rivals
 from scheduler.state.job_ownership import belongs_to
@@ -247,11 +247,12 @@ def _note_first_seen(world: World, before: Pod | None, pod: Pod) -> None:
         seen = world.first_seen[pod.uid] = FirstSeen(world.newest_event_at)
     if before is None:
         seen.waits_since = pod.waits_since
-        seen.stuck = world.newest_event_at if _shows_another_reason(pod) else None
+        seen.stuck = world.newest_event_at if _is_newly_stuck(pod) else None
         return
     if not kubelet.needs_a_person(pod.waits):
-        seen.stuck = None
-    elif kubelet.is_in_progress(before.waits):
+        if pod.waits or pod.phase is not PodPhase.PENDING:  # without either, an init container runs again after a crash
+            seen.stuck = None
+    elif kubelet.is_in_progress(before.waits) or _is_first_crash(before, pod, seen):
         seen.stuck = world.newest_event_at
     if pod.node and not before.node:
         seen.bound = world.newest_event_at
@@ -261,10 +262,25 @@ def _note_first_seen(world: World, before: Pod | None, pod: Pod) -> None:
         seen.waits, seen.waits_since = world.newest_event_at, pod.waits_since
 
 
-def _shows_another_reason(pod: Pod) -> bool:
-    """True if a previous process wrote that this pod does not start, and the present reason is another."""
+def _is_first_crash(before: Pod, pod: Pod, seen: FirstSeen) -> bool:
+    """True if an init container failed that had not failed before: another one may have crashed, and succeeded at last."""
+    if kubelet.reason(pod.waits) != kubelet.CRASHES or kubelet.needs_a_person(before.waits):
+        return False
+    return seen.stuck is None or pod.waits_since != seen.waits_since
+
+
+def _is_newly_stuck(pod: Pod) -> bool:
+    """True if the time of a pod that this process sees for the first time begins now, and not when it was bound (S12).
+
+    A previous process wrote that this pod does not start, and the present reason is another.  Or an init container crashes:
+    nothing shows how long it ran before its first crash.
+    """
+    if not kubelet.needs_a_person(pod.waits):
+        return False
+    if kubelet.reason(pod.waits) == kubelet.CRASHES:
+        return True
     said = pod.job_condition
-    if said is None or said.reason != names.NOT_STARTING or not kubelet.needs_a_person(pod.waits):
+    if said is None or said.reason != names.NOT_STARTING:
         return False
     return kubelet.reason(pod.waits) not in said.message
 

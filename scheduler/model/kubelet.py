@@ -10,10 +10,12 @@ from __future__ import annotations
 # Kubelet pulls an image, makes a volume or a sandbox, or starts another container first.  This may take long.
 IN_PROGRESS = frozenset({"ContainerCreating", "PodInitializing", "Pulling"})
 
+CRASHES = "CrashLoopBackOff"  # of a pod that has not started: an init container fails, and kubelet runs it again later
+
 # Kubelet retries, and fails for the same reason until a person corrects the pod, a secret, the image or the node.
 NEEDS_A_PERSON = frozenset(
     {
-        "CrashLoopBackOff",  # of a pod that has not started: an init container
+        CRASHES,
         "CreateContainerConfigError",  # a missing ConfigMap, Secret or key
         "CreateContainerError",
         "ErrImageNeverPull",

@@ -311,7 +311,11 @@ def _waits_since(pod: Pod, this_pass: Pass) -> float | None:
 
 
 def _stuck_since(pod: Pod, since: float, this_pass: Pass) -> float:
-    """When kubelet first reported a reason that needs a person.  The time of an image pull before that does not count."""
+    """When kubelet first reported a reason that needs a person.
+
+    The time of an image pull before that does not count, and neither does the time for which an init container ran before it
+    failed for the first time.
+    """
     seen = this_pass.world.first_seen.get(pod.uid)
     return since if seen is None or seen.stuck is None else max(since, seen.stuck)
 

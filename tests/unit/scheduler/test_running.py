@@ -23,7 +23,18 @@ from scheduler.actions import (
     SetJobCondition,
     SetPodCondition,
 )
-from scheduler.events import NodeSeen, OutageBegan, OutageEnded, OwnerRead, PodsListed, Scope, Side, SlurmNodesPolled
+from scheduler.events import (
+    ClockObserved,
+    NodeSeen,
+    OutageBegan,
+    OutageEnded,
+    OwnerRead,
+    PodSeen,
+    PodsListed,
+    Scope,
+    Side,
+    SlurmNodesPolled,
+)
 from scheduler.model import kubelet
 from scheduler.model.kubernetes import Condition, Owner, OwnerRef, Pod, PodPhase, Taint
 from scheduler.model.slurm import Partition
@@ -892,7 +903,7 @@ def test_what_needs_a_person_ends_the_pod_in_time(reason: str) -> None:
     shown = runs(story, TRAIN)
     story.sees(waiting(shown, f"{reason}, no such thing: x", "setup"))
     assert not story.acts(FailByDeadline, NOW + 599)
-    assert len(story.acts(FailByDeadline, NOW + 600)) == 1
+    assert len(story.acts(FailByDeadline, NOW + 601)) == 1, "of a crash, when it was seen counts"
 
 
 def test_the_time_of_a_long_pull_does_not_count_when_it_fails_at_last() -> None:
@@ -919,6 +930,53 @@ def test_a_pull_that_goes_on_after_a_failure_is_given_its_time_again() -> None:
     assert not story.acts(FailByDeadline, NOW + 800)
     assert not story.acts(FailByDeadline, NOW + 1299)
     assert len(story.acts(FailByDeadline, NOW + 1300)) == 1
+
+
+def init_runs(shown: Pod) -> Pod:
+    return replace(shown, phase=PodPhase.PENDING)
+
+
+CRASHED = "CrashLoopBackOff, back-off 10s restarting failed container=setup"
+
+
+def test_an_init_container_that_fails_once_after_a_long_run_may_run_again() -> None:
+    """It copies data for an hour, and its server breaks off.  All of the gang was ended at this first failure."""
+    story = Story(ALONE)
+    story.sees(ClockObserved(Side.KUBERNETES, NOW, NOW, NOW))
+    shown = runs(story, TRAIN, ends=NOW + 36_000, time_limit_min=600)
+    story.sees(init_runs(shown))
+    assert not story.acts(FailByDeadline, NOW + 3000)
+    story.sees(PodSeen(Scope.OURS, waiting(shown, CRASHED, "setup"), NOW + 3600))
+    [(_, _, message)] = said(story.decides(NOW + 3600))
+    assert message.endswith("It is ended at 01:27 UTC if it does not start.")
+    story.sees(init_runs(shown))
+    assert not story.acts(FailByDeadline, NOW + 4300)
+    story.sees(shown)
+    assert not story.acts(FailByDeadline, NOW + 9000)
+
+
+def test_an_init_container_that_fails_again_and_again_has_ten_minutes_from_its_first_failure() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(init_runs(shown))
+    for second in range(300, 900, 100):
+        story.decides(NOW + second)
+        story.sees(waiting(shown, CRASHED, "setup"))
+        assert not story.acts(FailByDeadline, NOW + second + 1)
+        story.sees(init_runs(shown))
+    story.sees(waiting(shown, CRASHED, "setup"))
+    assert not story.acts(FailByDeadline, NOW + 899)
+    assert len(story.acts(FailByDeadline, NOW + 900)) == 1
+
+
+def test_a_new_process_lets_an_init_container_that_failed_after_a_long_run_try_again() -> None:
+    story = Story(ALONE)
+    shown = story.bound(TRAIN, 17, created=START - 2000, bound_at=START - 1900, started=START - 1900)
+    story.sees(replace(waiting(shown, CRASHED, "setup"), waits_since=START - 1900))
+    story.polls({17: "RUNNING"}, at=START + 1)
+    told(story, shown, 17, at=START + 2, starts=START - 1900, ends=START + 90_000, time_limit_min=3000)
+    assert not story.acts(FailByDeadline, START + 599)
+    assert len(story.acts(FailByDeadline, START + 600)) == 1
 
 
 def test_a_new_process_does_not_count_the_pull_that_a_previous_process_showed() -> None:
