@@ -38,7 +38,6 @@ PREPARES_S = 3.0  # if Slurm prepares the nodes of a job for longer, the pods sh
 KUBELET_STARTS_S = 60.0  # a node that Slurm powered up for the job may start its kubelet after its slurmd
 SHOWN_AFTER_FAILURES = 3  # after this many failed binds in a row, the pod shows the failure
 LOOK_AGAIN_S = 0.5  # a bind that waits for a poll looks for it after this time
-MAX_BIND_FAILURES = 5  # after so many refused binds of one pod the grant is released for other pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +379,7 @@ def _send_binds(
 ) -> Decision:
     """Bind these pods, later if the last attempt failed.  If binds are refused again and again, release the grant (W9)."""
     workload, job, unbound = binding.workload, binding.job, binding.unbound
-    if not binding.replacing and any(job.bind_refused[pod.uid] >= MAX_BIND_FAILURES for pod in unbound):
+    if not binding.replacing and job.may_not_be_bound(pod.uid for pod in unbound):
         why = ": ".join(filter(None, ("the bind failed again and again", job.bind_trouble)))
         return release_grant(workload, job, this_pass, why)
     if (waits := _nodes_are_prepared(binding, this_pass)) is not None:

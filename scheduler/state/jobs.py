@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import bisect
 
+from scheduler import names
+from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import ENDED, States, holds_nodes, is_ended
+from scheduler.model.text import span
+from scheduler.state.backoff import NO_FAILURE
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.visits import Visits
@@ -53,12 +57,15 @@ class Jobs(Visits):
         """The job ended: let the workload wait before it is submitted again, because its next job may be ended at once, too.
 
         If the bridge released the grant and the next submission excludes one of its nodes, the first few submissions do not
-        wait (F6).
+        wait (F6).  If Kubernetes refuses to bind its pods, the next submission waits as after a refusal by Slurm (Q4).
         """
         at_once = 0
         if workload.releasing is not None and workload.releasing[0] == job.id:
             workload.release_messages = dict.fromkeys((pod.uid for pod in workload.members), workload.releasing[1])
             workload.releasing = None
+            if job.may_not_be_bound(pod.uid for pod in workload.members if not workload.node_of(pod)):
+                self._note_refused_binds(workload, job, at)
+                return
             granted = job.grant.everywhere if job.grant is not None else ()
             elsewhere = any(node.name in workload.nodes_left_out for node in granted)
             at_once = RELEASED_AT_ONCE if elsewhere else 0
@@ -66,6 +73,16 @@ class Jobs(Visits):
             self.back_off(workload, at)
             if workload.backoff.failures <= at_once:
                 workload.backoff = workload.backoff.at_latest(at)
+
+    def _note_refused_binds(self, workload: Workload, job: Placeholder, at: float) -> None:
+        """Kubernetes refuses to bind these pods: each further grant would hold nodes in vain until something changes."""
+        again = (
+            f"slurm-bridge asks for nodes again in {span(self.config.tuning.refused_retry_s)}, or when the pod changes."
+        )
+        message = f"Slurm job {job.id} was released, because the pod cannot be bound. {job.bind_trouble} {again}"
+        workload.refused = Refusal(names.REFUSED, message)
+        workload.retry_at = at + self.config.tuning.refused_retry_s
+        workload.backoff = NO_FAILURE
 
     def _wake_one_held_back(self, job: Placeholder) -> None:
         """A job of the bridge ended: wake the oldest workload that the limits of its user hold back (Q4)."""

@@ -23,8 +23,8 @@ from scheduler.events import ClaimsRead, OutageBegan, OutageEnded, PolicyChanged
 from scheduler.model.kubernetes import Claim, Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Policy
-from scheduler.rules.binding import MAX_BIND_FAILURES
 from scheduler.state.phase import Phase
+from scheduler.state.placeholder import MAX_BIND_FAILURES
 from tests.builders import START, Story, grant, job_of, key_of, pod
 from tests.unit.scheduler.test_gangs import granted, member, runs
 
@@ -112,20 +112,49 @@ def test_after_an_outage_of_the_api_server_the_first_grant_is_bound_at_once() ->
     assert len(servers.jobs) == 1
 
 
-def test_refusals_count_against_one_job_and_the_next_job_starts_at_zero() -> None:
-    story = Story()
-    servers = Servers(story)
-    story.sees(TRAIN)
+def refused_for_good(servers: Servers) -> float:
+    """Kubernetes refuses each bind, until the grant is released; returns that time."""
+    servers.story.sees(TRAIN)
     servers.binds = (Outcome.REFUSED, 403)
     at = NOW
     while not servers.release_messages:
         servers.live(at, at + 0.5)
         at += 0.5
+    return at
+
+
+def test_refusals_count_against_one_job_and_the_next_job_starts_at_zero() -> None:
+    servers = Servers(story := Story())
+    at = refused_for_good(servers)
     assert servers.seen[BindPod] == MAX_BIND_FAILURES
     servers.binds = (Outcome.DONE, 0)
-    servers.live(at, at + 300)
+    servers.live(at, at + 310)
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
     assert servers.release_messages == ["released: the bind failed again and again: Slurm refused it (error 403)."]
+
+
+def test_nodes_are_not_held_again_and_again_for_a_pod_that_kubernetes_does_not_let_be_bound() -> None:
+    """An admission policy refused the bind.  The pod held nodes four minutes of five, for as long as it existed."""
+    servers = Servers(Story())
+    at = refused_for_good(servers)
+    assert at - NOW < 30
+    servers.live(at, at + 290)
+    assert len(servers.jobs) == 1
+    assert servers.said[-1] == (
+        "Slurm job 17 was released, because the pod cannot be bound. Slurm refused it (error 403). slurm-bridge asks for "
+        "nodes again in 300 s, or when the pod changes."
+    )
+    servers.live(at + 290, at + 340)
+    assert (len(servers.jobs), len(servers.release_messages)) == (2, 2)
+
+
+def test_a_changed_pod_whose_bind_was_refused_asks_for_nodes_at_once() -> None:
+    servers = Servers(story := Story())
+    at = refused_for_good(servers)
+    servers.binds = (Outcome.DONE, 0)
+    story.sees(replace(TRAIN, annotations={names.PREFIX + "comment": "approved"}))
+    servers.live(at, at + 5)
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
 def test_a_pod_whose_binds_fail_says_so_and_why() -> None:

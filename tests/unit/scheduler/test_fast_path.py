@@ -35,7 +35,7 @@ from scheduler.events import (
 )
 from scheduler.model.kubernetes import Claim, HostPort, Namespace, NodeTerm, Owner, OwnerRef, PodPhase, Requirement
 from scheduler.model.slurm import JobSpec, Partition
-from scheduler.rules.binding import MAX_BIND_FAILURES
+from scheduler.state.placeholder import MAX_BIND_FAILURES
 from tests.builders import (
     CLUSTER,
     CONFIG,
