@@ -22,6 +22,7 @@ from scheduler.state.world import World
 
 # Rejected credentials, too many requests: the refusal does not concern the pod.
 NOT_ABOUT_THE_POD = frozenset({401, 429})
+ANOTHER_CHANGED_IT = frozenset({404, 409})  # the pod is gone, or another client wrote it first
 BIND_FAILED = "Kubernetes did not accept the bind."
 POD_AGAIN_S = 5.0  # after this time a pod that could not be read is read again
 SHOWN_S = 2.0  # after this time the watch shows what was written on a pod
@@ -143,9 +144,23 @@ def _pod_deletion_ended(
         confirmation.note_answered(workload, action.uid)
     if event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at, event.began, ATTEMPTS[type(action)])
+        if action.uid in workload.pods:
+            _note_end_refused(workload, action, event)
     elif in_flight is not None and action.uid in workload.pods:
+        workload.end_refused.pop(action.uid, None)
         grace_s = world.config.tuning.grace_counts_s(workload.pods[action.uid].grace_s)
         workload.pods_in_flight[action.uid] = InFlight(action, in_flight.planned_at, until=event.at + grace_s + 30.0)
+
+
+def _note_end_refused(
+    workload: Workload, action: act.DeletePod | act.FailByDeadline | act.EvictPod, event: ev.ActionEnded
+) -> None:
+    """Note why Kubernetes refuses to end the pod, as an admission policy may."""
+    is_about_the_pod = (
+        event.refusal_number not in NOT_ABOUT_THE_POD | ANOTHER_CHANGED_IT
+    )  # 429: also a disruption budget
+    if event.outcome is Outcome.REFUSED and event.refusal is not None and is_about_the_pod:
+        workload.end_refused[action.uid] = event.refusal.message
 
 
 def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded) -> None:

@@ -325,6 +325,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     workload.last_status.pop(pod.uid, None)
     for index in (
         workload.late_changes,
+        workload.end_refused,
         workload.anomalies,
         workload.unconfirmed_binds,
         workload.edited,

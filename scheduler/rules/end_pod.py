@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from scheduler import actions as act
+from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.text import span
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import needs
-from scheduler.rules.decision import Decision, plan_action
+from scheduler.rules.decision import NOTHING, Decision, plan_action
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import status
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
@@ -52,6 +54,16 @@ def end_pod(
             grace_s = most_s
             why += f". It has {span(most_s)} to end, because {because}"
     return plan_action(act.DeletePod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s, bucket), bucket)
+
+
+def why_not_ended(workload: Workload, pod: Pod, why: str, this_pass: Pass) -> Decision:
+    """Show on the pod that Kubernetes refuses to end it, until the next attempt.  why: as for `end_pod`"""
+    refused = workload.end_refused.get(pod.uid)
+    if refused is None:
+        return NOTHING
+    again = f"slurm-bridge tries again every {span(this_pass.tuning.backoff_max_s)}, or more often."
+    message = f"The pod is to end: {why}. But slurm-bridge cannot end it. {refused} {again}"
+    return status(pod, "", message, warning=True, event=names.REFUSED)
 
 
 def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str]:

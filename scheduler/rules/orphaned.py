@@ -8,7 +8,7 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import is_ended
 from scheduler.rules.decision import NOTHING, Decision, combine, note, wake
-from scheduler.rules.end_pod import deletion_awaited_until, end_awaited_until, end_pod, is_out_of_time
+from scheduler.rules.end_pod import deletion_awaited_until, end_awaited_until, end_pod, is_out_of_time, why_not_ended
 from scheduler.rules.identity import is_it_its_own, read_job, scan_until, unproven_jobs
 from scheduler.rules.reacquire import reacquire, was_tried
 from scheduler.rules.scheduling_pass import Pass
@@ -95,7 +95,7 @@ def _end_one(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass
     if this_pass.now < until:
         return wake(until)
     if this_pass.now < (retry_from := workload.retry_from(Attempt.END_POD)):
-        return wake(retry_from)
+        return wake(retry_from) + why_not_ended(workload, pod, why, this_pass)
     bucket = "" if job.ended else "absent"
     return end_pod(workload, pod, why, this_pass, job=job, counts=is_out_of_time(job), bucket=bucket)
 

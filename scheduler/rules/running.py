@@ -22,7 +22,7 @@ from scheduler.model.slurm import UNLIMITED, Job
 from scheduler.model.text import span
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
 from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, combine, plan_action, wake
-from scheduler.rules.end_pod import end_pod, is_service
+from scheduler.rules.end_pod import end_pod, is_service, why_not_ended
 from scheduler.rules.identity import is_trusted, read_job
 from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
@@ -255,7 +255,7 @@ def _end_all(
     for pod in pods:
         wait = wait_to_act(workload, pod, Attempt.END_POD, this_pass)
         end = end_pod(workload, pod, why, this_pass, counts=counts, grace_s=grace_s)
-        found.append(wait if wait is not None else end)
+        found.append(wait + why_not_ended(workload, pod, why, this_pass) if wait is not None else end)
     return combine(found)
 
 

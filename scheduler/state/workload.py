@@ -67,6 +67,7 @@ class Workload:
                 or an admin confirmed later that the job is gone (X6)
     not_asked_for  id of the lost job for whose nodes no job could be submitted at the last visit; None: none
     anomalies   pod UID to a sentence about the observation of its job that was rejected, until the event is posted
+    end_refused   pod UID to a sentence why Kubernetes did not let the bridge end the pod
     late_changes  pod UID to the inputs of the user that changed after the bind, until the event is posted (K8, T11)
     bound_by_this_process   this process sent a bind for one of its pods
     bound_by_bridge_before  UIDs of the pods that a bind of the bridge put on their nodes
@@ -123,6 +124,7 @@ class Workload:
     not_asked_for: int | None = None
     anomalies: dict[str, str] = field(default_factory=dict)
     late_changes: dict[str, str] = field(default_factory=dict)
+    end_refused: dict[str, str] = field(default_factory=dict)
     bound_by_this_process: bool = False
     bound_by_bridge_before: dict[str, None] = field(default_factory=dict)
     strays: dict[str, float] = field(default_factory=dict)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import DeletePod, EvictPod, FailByDeadline, ReadJob, SetDeadline
+from scheduler.actions import DeletePod, EvictPod, FailByDeadline, Outcome, ReadJob, SetDeadline, SetPodCondition
 from scheduler.model.kubernetes import Owner
 from scheduler.rules.deadlines import lead_of, signal_s
 from tests.builders import CONFIG, OWNER, Story, pod
-from tests.unit.scheduler.test_running import ALONE, ENDS, TRAIN, looks_and_learns, runs, told, web
+from tests.unit.scheduler.test_running import ALONE, ENDS, NOW, TRAIN, looks_and_learns, runs, told, web
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,42 @@ def test_a_pod_that_was_evicted_is_deleted_at_once_when_its_job_ends() -> None:
     story.ended(evict, at=at)
     story.polls({17: "CANCELLED"}, at=at + 1)
     assert [type(each) for each in looks_and_learns(story, shown, "CANCELLED", at=at + 1)] == [DeletePod]
+
+
+def test_a_pod_that_kubernetes_does_not_let_end_with_its_job_says_so_and_why() -> None:
+    """An admission policy may refuse each deletion.  The pod ran on without a job, and nothing said so."""
+    story = Story(ALONE)
+    shown = runs(story, web("web-1"))
+    at = NOW + 100
+    story.polls({17: "CANCELLED"}, at=at)
+    ends = [each for each in looks_and_learns(story, shown, "CANCELLED", at=at) if isinstance(each, DeletePod)]
+    said: list[str] = []
+    for second in range(200):
+        for each in ends:
+            story.ended(each, Outcome.REFUSED, at=at + second, number=422)
+        acts = story.decides(at + second)
+        ends = [each for each in acts if isinstance(each, DeletePod)]
+        said += [each.message for each in acts if isinstance(each, SetPodCondition)]
+    assert said == [
+        "The pod is to end: Slurm job 17 ended: CANCELLED. But slurm-bridge cannot end it. Slurm refused it (error 422). "
+        "slurm-bridge tries again every 60 s, or more often."
+    ]
+    [end] = [each for second in range(60) for each in story.acts(DeletePod, at + 200 + second)]
+    story.ended(end, at=at + 260)
+    assert not story.world.workloads[end.key].end_refused
+
+
+@pytest.mark.parametrize(
+    ("outcome", "number"), [(Outcome.UNREACHED, None), (Outcome.REFUSED, 429), (Outcome.REFUSED, 409)]
+)
+def test_a_pod_whose_end_fails_for_another_reason_says_nothing(outcome: Outcome, number: int | None) -> None:
+    story = Story(ALONE)
+    shown = runs(story, web("web-1"))
+    at = NOW + 100
+    story.polls({17: "CANCELLED"}, at=at)
+    [end] = [each for each in looks_and_learns(story, shown, "CANCELLED", at=at) if isinstance(each, DeletePod)]
+    story.ended(end, outcome, at=at, number=number)
+    assert story.decides(at + 0.5) == []
 
 
 HOUR_S = 3600.0
