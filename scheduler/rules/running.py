@@ -36,7 +36,10 @@ from scheduler.translate.job_options import user_input
 from scheduler.translate.job_spec import deadline_min
 
 SHOWN_OTHERWISE = (names.SUSPENDED, names.ENDS_SOON, names.CRASHING, names.RUNS)
-NOT_ENDED = " Kubelet is still starting it; the pod is not ended for that, however long it takes."
+NOT_ENDED = (
+    " Kubelet is still starting it: the pod's events show what it waits for, for example an image or a missing Secret. "
+    "The pod is not ended for that, however long it takes."
+)
 WITHOUT_A_WORD = "the kubelet of its node has not reported on the pod"
 
 

@@ -879,8 +879,8 @@ def test_while_kubelet_pulls_or_makes_a_pod_nothing_is_ended_however_long_it_tak
     story.sees(waiting(shown, reason))
     [(_, _, message)] = said(story.decides(NOW + 60))
     assert message.endswith(
-        f"not started: container main: {reason}. Kubelet is still starting it; the pod is not ended for that, however long "
-        "it takes."
+        f"not started: container main: {reason}. Kubelet is still starting it: the pod's events show what it waits for, for "
+        "example an image or a missing Secret. The pod is not ended for that, however long it takes."
     )
     for minute in range(2, 60):
         story.polls({17: "RUNNING"}, at=NOW + 60 * minute)
