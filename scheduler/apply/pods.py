@@ -230,7 +230,7 @@ def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) 
         world.input_changed(workload)
         return
     resized = _resources(before) != _resources(pod)
-    if not resized and before.annotations == pod.annotations:
+    if not resized and before.annotations == pod.annotations and _changeable(before) == _changeable(pod):
         return
     world.input_changed(workload)
     for asked in (*world.jobs_of(workload), workload.in_flight) if resized else ():
@@ -287,6 +287,11 @@ def _is_newly_stuck(pod: Pod) -> bool:
 
 def _resources(pod: Pod) -> tuple[object, ...]:
     return pod.containers, pod.init_containers, pod.pod_requests, pod.pod_limits
+
+
+def _changeable(pod: Pod) -> tuple[object, ...]:
+    """What else of the spec decides about the job, and may be changed: some of it only while the pod is gated."""
+    return pod.active_deadline_s, pod.tolerations, pod.node_selector, pod.node_affinity
 
 
 def _changed(before: Pod, pod: Pod) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, SubmitJob
 from scheduler.events import NodeSeen, SlurmNodesPolled
+from scheduler.model.kubernetes import Toleration
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Partition
 from scheduler.model.slurm_errors import ACCOUNT
@@ -58,6 +60,23 @@ def test_a_refused_job_is_submitted_again_every_five_minutes() -> None:
     assert plan.wake_at == NOW + 300
     assert story.acts(AllocateNow, NOW + 299.9) == []
     assert len(story.acts(AllocateNow, NOW + 300)) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"active_deadline_s": 200}, {"tolerations": (Toleration("gpu", "Exists"),)}, {"node_selector": {"zone": "a"}}],
+    ids=["a shorter deadline", "one more toleration", "another node selector"],
+)
+def test_a_refused_job_is_submitted_again_at_once_if_its_user_changes_the_spec_of_the_pod(
+    change: dict[str, Any],
+) -> None:
+    """Only changed annotations and resources counted: after a shorter deadline the pod waited for five minutes more."""
+    story = Story()
+    story.sees(NodeSeen(node("x1", labels={"zone": "a"})))
+    refused(story, 2051)
+    story.decides(NOW)
+    story.sees(replace(TRAIN, **change))
+    assert len(story.acts(AllocateNow, NOW + 1)) == 1
 
 
 def test_a_timer_that_is_due_does_not_hide_the_next_one() -> None:
