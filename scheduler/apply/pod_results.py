@@ -178,8 +178,15 @@ def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded
 def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondition, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
     status = workload.status_about(subject_of(action), action.uid) if workload else None
-    if status is not None and event.outcome is not Outcome.DONE and status.message == action.message:
-        status.condition = status.message = ""  # set the condition again, after the usual pause
+    if status is None:
+        return
+    if event.outcome is Outcome.DONE:
+        status.failures = 0
+        return
+    if event.refusal_number not in ANOTHER_CHANGED_IT:
+        status.failures += 1
+    if status.message == action.message:
+        status.condition = status.message = ""  # set the condition again, after a pause
         status.is_first = False
         status.essence = ()
 

@@ -100,15 +100,22 @@ def _is_same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: fl
 
 def _is_too_early(pod: Pod, workload: Workload, this_pass: Pass) -> bool:
     """True if the pod got a status a moment ago, about whatever; the workload is visited again when it is time (Q2)."""
-    pause = this_pass.tuning.condition_s
-    shown = workload.last_status.get(pod.uid, {}).values()
     not_before = max(
-        (last.at + (this_pass.tuning.detail_fresh_s if last.is_first else pause) for last in shown), default=0.0
+        (last.at + _pause(last, this_pass) for last in workload.last_status.get(pod.uid, {}).values()), default=0.0
     )
     if this_pass.now < not_before:
         this_pass.wake_at(workload.key, not_before)
         return True
     return False
+
+
+def _pause(last: LastStatus, this_pass: Pass) -> float:
+    """Seconds before the next write.  From the second failure on the pause doubles: a policy may refuse every write."""
+    tuning = this_pass.tuning
+    if last.is_first:
+        return tuning.detail_fresh_s
+    doubled = tuning.condition_s * 2 ** min(max(0, last.failures - 1), 16)
+    return max(tuning.condition_s, min(tuning.backoff_max_s, doubled))
 
 
 def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> None:

@@ -20,6 +20,7 @@ class LastStatus:
 
     essence     the parts of the message in which a difference counts as a change (Q2)
     is_first    it is the first status about a job in Slurm's queue; Slurm often corrects its first reason within seconds
+    failures    how many writes about this subject failed in a row
     """
 
     condition: str
@@ -29,6 +30,7 @@ class LastStatus:
     at: float = float("-inf")
     event_at: float = float("-inf")
     is_first: bool = False
+    failures: int = 0
 
 
 def subject_of(action: SetPodCondition | SetJobCondition) -> str:

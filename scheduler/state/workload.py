@@ -170,6 +170,9 @@ class Workload:
         """Forget all backoffs, so that failed attempts are repeated at once."""
         self.backoff = NO_FAILURE
         self.backoffs.clear()
+        for of_pod in self.last_status.values():
+            for last in of_pod.values():
+                last.failures = 0
 
     def end_in_flight(self, action: Action) -> InFlight | None:
         """Note that the action is not in flight any more.  Returns its record; None: the action was not in flight."""

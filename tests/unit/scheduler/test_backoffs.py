@@ -17,9 +17,10 @@ from scheduler.actions import (
     Plan,
     ReadJob,
     RecordEnd,
+    SetPodCondition,
     UpdateJob,
 )
-from scheduler.events import Planned
+from scheduler.events import Planned, RightsChecked
 from scheduler.model.kubernetes import PodPhase
 from scheduler.state.backoff import NO_FAILURE, Attempt
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
@@ -169,3 +170,21 @@ def test_a_failure_after_a_success_counts_as_the_first_though_its_call_was_sent_
     third = failed.after_success().after(NOW + 1, NOW, tuning)
     assert third == failed
     assert failed.until == NOW + 1 + tuning.backoff_s
+
+
+def test_a_status_that_is_refused_again_and_again_is_tried_ever_more_rarely() -> None:
+    """An admission policy refused each write of the status, which was tried every two seconds, with a line in the log."""
+    story = Story()
+    story.sees(pod("train", annotations={names.PREFIX + "memory": "nonsense"}))
+    writes = list[SetPodCondition]()
+    for second in range(600):
+        for each in story.acts(SetPodCondition, NOW + second):
+            story.ended(each, Outcome.REFUSED, at=NOW + second, number=403)
+            writes.append(each)
+    assert len({each.message for each in writes}) == 1
+    assert 10 <= len(writes) <= 16
+    story.sees(RightsChecked({"hpc": "The bridge may not write."}, NOW + 601))
+    story.sees(RightsChecked({}, NOW + 602))
+    [again] = story.acts(SetPodCondition, NOW + 604)
+    story.ended(again, at=NOW + 604)
+    assert story.acts(SetPodCondition, NOW + 700) == []
