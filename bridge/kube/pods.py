@@ -110,6 +110,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         started=epoch(status.start_time),
         waits=waits,
         waits_since=max((at for at in (bound_at, waited_on) if at is not None), default=None) if waits else None,
+        runs_in_part=bool(waits) and any(map(_runs, status.container_statuses or ())),
         crashes=_crashes(status),
         job_condition=job_condition,
         exit_code=exit_code,
@@ -361,16 +362,16 @@ WAITS_MOST = 200  # characters of a container's own message; the rest is in its 
 
 
 def _waits(spec: PodSpec, status: PodStatus) -> tuple[str, float | None]:
-    """(kubelet's reason why no container starts, or ""; when the last init container succeeded).
+    """(kubelet's reason why a container does not start, or ""; when the last init container succeeded).
 
-    A pod has started if one of its own containers runs, or ran.  If an init container runs, the pod is about to start.
+    A pod is Pending until each of its own containers has started.  If an init container runs, the pod is about to start.
     If a container waits for something that only a person can mend, its reason is returned before all others.
     """
     if status.phase not in ("Pending", "Failed") or not (status.container_statuses or status.init_container_statuses):
         return "", None
     sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
     initial = status.init_container_statuses or []
-    if any(_state(container).running is not None and container.name not in sidecars for container in initial):
+    if any(_runs(container) and container.name not in sidecars for container in initial):
         return "", None
     turn = _next_to_start(status)
     containers = (*initial, *(status.container_statuses or ()))
@@ -393,6 +394,10 @@ def _next_to_start(status: PodStatus) -> ContainerStatus | None:
         if state.running is None and (state.terminated is None or state.terminated.exit_code != 0):
             return container
     return next(iter(status.container_statuses or ()), None) if status.init_container_statuses else None
+
+
+def _runs(container: ContainerStatus) -> bool:
+    return _state(container).running is not None
 
 
 def _state(container: ContainerStatus) -> ContainerState:

@@ -162,8 +162,9 @@ class Pod:
     active_deadline_s, set_deadline_s  spec.activeDeadlineSeconds: the user's own, or the one that the bridge wrote (T7)
     bound_at        when PodScheduled became True, epoch seconds
     started         status.startTime, epoch seconds: when its kubelet accepted it; deadlines count from then
-    waits           why its containers do not start, as its kubelet reports it ("container main: ImagePullBackOff"); "": one
-                    runs or ran; waits_since: not before that
+    waits           why a container of it does not start, as its kubelet reports it ("container main: ImagePullBackOff"); "":
+                    each runs or ran; waits_since: not before that
+    runs_in_part    other containers of its own run meanwhile
     crashes         of a pod that started: the container that kubelet restarts repeatedly, and its last end; "": none
     job_condition   the condition names.RUNNING_CONDITION
     version         metadata.resourceVersion: it changes with each write of the pod
@@ -208,6 +209,7 @@ class Pod:
     started: float | None = None
     waits: str = ""
     waits_since: float | None = None
+    runs_in_part: bool = False
     crashes: str = ""
     job_condition: Condition | None = None
     exit_code: int | None = None

@@ -28,7 +28,7 @@ from scheduler.rules.submission import asked_by, translated
 from scheduler.rules.volumes import await_volumes, users_of_volumes, why_in_use, why_not_made
 from scheduler.state.named_job import shown_number
 from scheduler.state.own_keys import own_annotation
-from scheduler.state.placeholder import Placeholder
+from scheduler.state.placeholder import MAX_BIND_FAILURES, Placeholder
 from scheduler.state.workload import Workload
 from scheduler.translate.gang import SHAPE, components
 from scheduler.translate.grouping import by_rank
@@ -379,7 +379,7 @@ def _send_binds(
 ) -> Decision:
     """Bind these pods, later if the last attempt failed.  If binds are refused again and again, release the grant (W9)."""
     workload, job, unbound = binding.workload, binding.job, binding.unbound
-    if not binding.replacing and job.may_not_be_bound(pod.uid for pod in unbound):
+    if not binding.replacing and any(job.bind_refused[pod.uid] >= MAX_BIND_FAILURES for pod in unbound):
         why = ": ".join(filter(None, ("the bind failed again and again", job.bind_trouble)))
         return release_grant(workload, job, this_pass, why)
     if (waits := _nodes_are_prepared(binding, this_pass)) is not None:

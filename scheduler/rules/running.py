@@ -40,6 +40,7 @@ NOT_ENDED = (
     " Kubelet is still starting it: the pod's events show what it waits for, for example an image or a missing Secret. "
     "The pod is not ended for that, however long it takes."
 )
+RUNS_IN_PART = " Other containers of the pod run, so the pod is not ended for that."
 WITHOUT_A_WORD = "the kubelet of its node has not reported on the pod"
 
 
@@ -276,7 +277,7 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], th
         if pod.phase is not PodPhase.PENDING or since is None or (pod.started is not None and not pod.waits):
             continue
         until = float("inf")
-        if tuning.start_timeout_s and kubelet.needs_a_person(pod.waits):
+        if tuning.start_timeout_s and kubelet.needs_a_person(pod.waits) and not pod.runs_in_part:
             until = _stuck_since(pod, since, this_pass) + tuning.start_timeout_s
         if this_pass.now < min(since + tuning.start_said_s, until):
             found.append(wake(min(since + tuning.start_said_s, until)))
@@ -290,14 +291,14 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], th
 
 def _not_started(pod: Pod, job: Placeholder, since: float, until: float, this_pass: Pass) -> Decision:
     """Show on the pod why it has not started.  until: when the pod is ended for that, epoch seconds"""
-    then = NOT_ENDED if kubelet.is_in_progress(pod.waits) else ""
+    then = NOT_ENDED if kubelet.is_in_progress(pod.waits) else RUNS_IN_PART if pod.runs_in_part else ""
     if until < float("inf"):
         then = f" It is ended at {clock(until, this_pass.now)} if it does not start."
     message = (
         f"Bound for Slurm job {job.id} since {clock(_bound_at(pod, this_pass) or since, this_pass.now)}, "
         f"and not started: {pod.waits or WITHOUT_A_WORD}.{then}"
     )
-    essence = (str(job.id), pod.waits)
+    essence = (str(job.id), pod.waits, str(pod.runs_in_part))
     return _status(pod, names.NOT_STARTING, message, essence=essence, warning=True) + wake(until)
 
 

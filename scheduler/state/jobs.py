@@ -14,7 +14,7 @@ from scheduler.model.slurm import ENDED, States, holds_nodes, is_ended
 from scheduler.model.text import span
 from scheduler.state.backoff import NO_FAILURE
 from scheduler.state.phase import Phase, chosen
-from scheduler.state.placeholder import Placeholder
+from scheduler.state.placeholder import MAX_BIND_FAILURES, Placeholder
 from scheduler.state.visits import Visits
 from scheduler.state.workload import Workload
 
@@ -63,7 +63,8 @@ class Jobs(Visits):
         if workload.releasing is not None and workload.releasing[0] == job.id:
             workload.release_messages = dict.fromkeys((pod.uid for pod in workload.members), workload.releasing[1])
             workload.releasing = None
-            if job.may_not_be_bound(pod.uid for pod in workload.members if not workload.node_of(pod)):
+            waiting = (pod.uid for pod in workload.members if not workload.node_of(pod))
+            if any(job.bind_refused[uid] >= MAX_BIND_FAILURES for uid in waiting):
                 self._note_refused_binds(workload, job, at)
                 return
             granted = job.grant.everywhere if job.grant is not None else ()

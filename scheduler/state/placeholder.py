@@ -7,7 +7,7 @@ Its states are from the last observation.  An absent, denied or lost job counts 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from scheduler.model.amounts import EMPTY
@@ -160,10 +160,6 @@ class Placeholder:
         fresh = Placeholder(self.id, self.key, self.user, self.states, self.known_since)
         for name in _OF_ONE_JOB:
             setattr(self, name, getattr(fresh, name))
-
-    def may_not_be_bound(self, uids: Iterable[str]) -> bool:
-        """True if Kubernetes refused the bind of one of these pods so often that the grant is released (W9)."""
-        return any(self.bind_refused[uid] >= MAX_BIND_FAILURES for uid in uids)
 
     def retry_changes(self) -> None:
         """Ask Slurm again at once for the changes that it refused, and for all changes together."""

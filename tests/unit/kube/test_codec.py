@@ -194,6 +194,16 @@ def test_the_reason_why_a_bound_pod_does_not_start_is_that_of_its_kubelet(
     assert (pod.bound_at, pod.started) == (1_795_237_200.0, 1_795_237_201.0)
 
 
+RUNS = {"name": "other", "state": {"running": {"startedAt": "2026-11-21T05:00:09Z"}}}
+
+
+@pytest.mark.parametrize(("other", "in_part"), [([], False), ([RUNS], True), ([ended("other", 0)], False)])
+def test_while_a_container_does_not_start_others_may_run(other: list[dict[str, Any]], in_part: bool) -> None:
+    """Kubelet reports a pod as Pending until each of its containers has started."""
+    pod = read(None, {"phase": "Pending", "containerStatuses": [PULLS, *other]})
+    assert (pod.waits, pod.runs_in_part) == ("container main: ImagePullBackOff, no such image", in_part)
+
+
 @pytest.mark.parametrize(
     ("state", "last", "crashes"),
     [

@@ -747,6 +747,23 @@ def test_a_pod_of_which_containers_run_has_started(fields: dict[str, Any]) -> No
     assert story.decides(NOW + 700) == []
 
 
+def test_a_pod_of_which_a_part_runs_is_not_ended_while_that_part_runs() -> None:
+    """Its main container worked for ten minutes, and was ended because the image of another container does not exist."""
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    part = replace(shown, **STUCK | {"runs_in_part": True})
+    story.sees(part)
+    [(_, _, message)] = said(story.decides(NOW + 60))
+    assert message == (
+        "Bound for Slurm job 17 since 00:17 UTC, and not started: container main: ImagePullBackOff. "
+        "Other containers of the pod run, so the pod is not ended for that."
+    )
+    assert not story.acts(FailByDeadline, NOW + 3000)
+    story.sees(replace(part, runs_in_part=False))  # that part has ended
+    [end] = story.acts(FailByDeadline, NOW + 3001)
+    assert "did not start within 600 s" in end.reason
+
+
 # --- crash loops (S12) ------------------------------------------------------------------------------------------------
 
 LOOPS = "container main, which ended with exit code 1 (Error)"
