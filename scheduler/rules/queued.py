@@ -13,7 +13,7 @@ from scheduler.rules.identity import cancel, cancel_broken, cancel_of_earlier_po
 from scheduler.rules.limits import read_limits
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import outage, waiting, waiting_unread
+from scheduler.rules.status import names_job, outage, waiting, waiting_unread
 from scheduler.rules.submission import (
     claim_problem,
     is_managed,
@@ -56,11 +56,24 @@ def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_
         said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unread_s
         is_late = note or this_pass.now >= said_at
         return waiting_unread(workload, pod, job, this_pass, note) if is_late else wake(said_at)
-    said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unconsidered_s
-    if read.reason in NOT_CONSIDERED and not note and this_pass.now < said_at:
-        return wake(said_at)
+    if read.reason in NOT_CONSIDERED and not note:
+        said_at = _considered_by(workload, pod, job, this_pass)
+        if this_pass.now < said_at:
+            return wake(said_at)
     reads, until = read_limits(workload, job, this_pass)
     return reads + (wake(until) if until is not None else waiting(workload, pod, read, this_pass, note))
+
+
+def _considered_by(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pass) -> float:
+    """Until when the pod does not show that slurmctld has not considered its job yet, because it is about to (Q2).
+
+    An update, and a nudge is one, takes the reason of a job away for some seconds.  Meanwhile the pod shows the old reason.
+    """
+    world, tuning = this_pass.world, this_pass.tuning
+    new_until = (job.asked_at or world.started) + tuning.unconsidered_s
+    if not names_job(workload, pod, job.id):
+        return new_until
+    return max(new_until, max(world.nudged_at, workload.updated_at) + 2 * tuning.unconsidered_s)
 
 
 def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tuple[Decision, str]:

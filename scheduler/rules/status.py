@@ -202,7 +202,7 @@ def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str =
     essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note + others_set)
     starts = _expected_start(job, this_pass)
     reason = this_pass.world.config.pending_reason or names.PENDING
-    event = names.PENDING if _names_job(workload, pod, job.id) else names.SUBMITTED
+    event = names.PENDING if names_job(workload, pod, job.id) else names.SUBMITTED
     return status(pod, reason, message, essence=essence, starts=starts, event=event)
 
 
@@ -211,7 +211,7 @@ def waiting_unread(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pa
 
     If the pod's status names the job already, the status stays: a previous process had read the job.
     """
-    is_named = _names_job(workload, pod, job.id)
+    is_named = names_job(workload, pod, job.id)
     if is_named and not note and workload.status_about(ITS_PLACE, pod.uid) is None:
         return NOTHING
     partition = (job.spec.partition if job.spec is not None else "") or this_pass.world.default_partition
@@ -223,7 +223,7 @@ def waiting_unread(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pa
     return status(pod, reason, message, essence=(str(job.id), note), event=event)
 
 
-def _names_job(workload: Workload, pod: Pod, job_id: int) -> bool:
+def names_job(workload: Workload, pod: Pod, job_id: int) -> bool:
     """True if the pod's status names the job that waits; a previous process may have written it."""
     last, shown = workload.status_about(ITS_PLACE, pod.uid), workload.shown_condition(pod)
     if last is not None:

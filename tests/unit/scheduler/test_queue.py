@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import BindPod, NudgeScheduler, Outcome, ReadJob, SetPodCondition
-from scheduler.events import OutageBegan, OutageEnded, Side
+from scheduler.actions import BindPod, NudgeScheduler, Outcome, Plan, ReadJob, SetPodCondition
+from scheduler.events import OutageBegan, OutageEnded, Planned, Side
 from scheduler.model.kubernetes import Condition
 from scheduler.model.slurm import Job
 from scheduler.rules.status import brief, nearest_start
@@ -151,6 +151,26 @@ def test_a_status_that_did_not_arrive_is_written_again() -> None:
     assert story.acts(SetPodCondition, NOW + 2.9) == []
     [again] = story.acts(SetPodCondition, NOW + 3)
     assert replace(again, message="") == replace(report, message="")
+
+
+def test_a_reason_that_a_nudge_takes_away_for_seconds_stays_on_the_pod() -> None:
+    """Each time capacity was freed, the first waiting pod showed "None: not looked at yet", and then its reason again."""
+    story = Story()
+    queued(story)
+    assert len(said(story, waits(reason="BeginTime"), NOW + 4)) == 1
+    story.world.apply(Planned(Plan((NudgeScheduler(key_of(TRAIN), 17, "alice", "capacity was freed"),)), NOW + 10))
+    assert said(story, waits(reason="None"), NOW + 11) == []
+    assert said(story, waits(reason="None"), NOW + 15) == []
+    assert said(story, waits(reason="BeginTime"), NOW + 16) == []
+    [message] = said(story, waits(reason="None"), NOW + 30)  # an admin released a held job, for example
+    assert "(None: not looked at yet)" in message
+
+
+def test_a_new_job_that_is_not_considered_says_so_in_time_although_capacity_is_freed_all_the_time() -> None:
+    story = Story()
+    queued(story)
+    story.world.nudged_at = NOW + 3
+    assert len(said(story, waits(reason="None"), NOW + 3)) == 1
 
 
 DAY = 86_400
