@@ -114,7 +114,7 @@ def _pause(last: LastStatus, this_pass: Pass) -> float:
     tuning = this_pass.tuning
     if last.is_first:
         return tuning.detail_fresh_s
-    doubled = tuning.condition_s * 2 ** min(max(0, last.failures - 1), 16)
+    doubled = tuning.condition_s * 2.0 ** min(max(0, last.failures - 1), 16)
     return max(tuning.condition_s, min(tuning.backoff_max_s, doubled))
 
 
