@@ -48,6 +48,7 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ("monitoring.md", "Install"): "test_installed.py types the same line, as install.md has it",
     ("nodes.md", ""): f"{JOURNEYS}/test_installed_replicas.py",
     ("operations.md", "Two replicas"): f"{JOURNEYS}/test_installed_replicas.py",
+    ("operations.md", "Tokens"): f"{JOURNEYS}/test_installed.py",
     ("operations.md", "Uninstall"): f"{JOURNEYS}/test_installed_replicas.py",
     ("page.md", ""): "port-forward ends with its terminal; test_page.py opens the page of its own bridge",
     ("performance.md", "Measure again"): "a benchmark measures; test_bench.py runs a short one",

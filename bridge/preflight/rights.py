@@ -95,7 +95,11 @@ def remedy(namespace: str, bridge: str) -> str:
     """
     if bridge != names.SCHEDULER_NAME:
         return f"name {namespace} under `namespaces` in the values of {bridge}'s release of the chart (docs/scale.md)."
-    return f"kubectl apply --namespace={namespace} -f manifests/namespace/rolebinding.yaml"
+    # Helm would not take over a RoleBinding that kubectl made.
+    return (
+        f"kubectl apply --namespace={namespace} -f manifests/namespace/rolebinding.yaml (with Helm: name {namespace} under "
+        "`namespaces` in the values)"
+    )
 
 
 class RightsMonitor:

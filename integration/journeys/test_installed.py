@@ -41,6 +41,7 @@ INSTALLING = [
 ]
 LOOKING = lines("install.md", "Look")
 METRICS = lines("install.md", "Metrics")
+NEW_TOKEN, WITH_KUSTOMIZE, WITHOUT = lines("operations.md", "Tokens")
 # What the Prometheus operator reads, and what it calls that.
 OPERATORS_KINDS = {"servicemonitors": "ServiceMonitor", "prometheusrules": "PrometheusRule"}
 # `docker` as install.md calls it.
@@ -220,6 +221,19 @@ def test_every_overlay_is_built_and_a_missing_token_is_reported(terminal: Termin
     overlay.write_text(f"{overlay.read_text()}components: [../before-1.36]\n")
     left_out = minimal - kinds_of(terminal, overlay.parent)
     assert left_out == {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+
+
+@pytest.mark.parametrize("apply", [WITH_KUSTOMIZE, WITHOUT], ids=["kustomize", "secret"])
+@pytest.mark.usefixtures("installed")
+def test_a_renewed_token_reaches_the_bridge_and_restarts_nothing(terminal: Terminal, kube: Kube, apply: str) -> None:
+    before = own_pod(kube)
+    terminal.types(NEW_TOKEN)
+    terminal.types(apply)
+    written = (terminal.folder / "manifests" / "minimal" / "token").read_text()
+    mounted = f"kubectl --namespace={OWN} exec deployment/slurm-bridge -- cat /run/secrets/slurm-bridge/token"
+    eventually("the pod has it", lambda: terminal.types(mounted) == written)
+    assert own_pod(kube) == before
+    assert readyz(kube).startswith("ok\n")
 
 
 @pytest.mark.usefixtures("installed")

@@ -172,9 +172,9 @@ def _silent(known: SlurmNode, ours: bool) -> str:
 
 def _without_devices(name: str, dropped: Sequence[str]) -> str:
     return (
-        f"Slurm node {name} is in service without its devices {', '.join(dropped)}, which no node of this Slurm has: "
-        f"name them in GresTypes of slurm.conf, then remove the label {names.EXTERNAL_NODE_LABEL}, wait until Slurm has "
-        "no such node any more, and label it again."
+        f"Slurm node {name} is in service without its devices {', '.join(dropped)}, which no node of this Slurm has: name "
+        "them in GresTypes of slurm.conf, and scontrol reconfigure; then remove the label "
+        f"{names.EXTERNAL_NODE_LABEL}, wait until Slurm has no such node any more, and label it again."
     )
 
 
@@ -185,4 +185,7 @@ def _outside(partition: str, known: SlurmNode) -> str:
             f"{problem}: the annotation {names.PARTITIONS} was changed after the node was registered. Remove the label "
             f"{names.EXTERNAL_NODE_LABEL}, wait until Slurm has no such node any more, and label it again."
         )
-    return f"{problem}: slurm.conf needs NodeSet=NAME Feature={partition}, and NAME in Nodes= of that partition."
+    return (
+        f"{problem}: slurm.conf needs NodeSet=NAME Feature={partition}, and NAME in Nodes= of that partition; then "
+        "scontrol reconfigure."
+    )

@@ -73,7 +73,10 @@ async def test_a_namespace_without_a_role_binding_is_named_with_what_gives_the_r
     assert found.lacking == {"lab": list(rights.NAMESPACE)}
     [sentence] = found.sentences()
     assert "may not delete pods, patch pods, patch pods/status, create pods/binding" in sentence
-    assert sentence.endswith("kubectl apply --namespace=lab -f manifests/namespace/rolebinding.yaml")
+    assert sentence.endswith(
+        "kubectl apply --namespace=lab -f manifests/namespace/rolebinding.yaml "
+        "(with Helm: name lab under `namespaces` in the values)"
+    )
     assert [record.message for record in caplog.records] == [sentence]
 
 

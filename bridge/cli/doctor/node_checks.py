@@ -36,7 +36,7 @@ def _registration(seen: Observations) -> Iterator[Result]:
             error(
                 f"Slurm has {count(len(known), 'node')}, and room for {conf.max_node_count:,} (MaxNodeCount): "
                 f"{some(missing)} cannot be registered.",
-                "Raise MaxNodeCount in slurm.conf, and restart slurmctld.",
+                "Raise MaxNodeCount in slurm.conf, and scontrol reconfigure.",
             )
         )
     devices = {name.partition(":")[0] for node in wanted for name in size(node, gres).gres}
@@ -44,7 +44,7 @@ def _registration(seen: Observations) -> Iterator[Result]:
         found.append(
             error(
                 f"Labelled nodes have {some(uncounted)}, which GresTypes does not name: Slurm counts none of them.",
-                f"GresTypes={','.join(sorted({*conf.gres_types, *uncounted}))} in slurm.conf, and restart slurmctld.",
+                f"GresTypes={','.join(sorted({*conf.gres_types, *uncounted}))} in slurm.conf, and scontrol reconfigure.",
             )
         )
     yield from found or [

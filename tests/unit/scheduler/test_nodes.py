@@ -339,7 +339,8 @@ def test_a_partition_without_a_nodeset_of_that_feature_is_reported() -> None:
     assert isinstance(show, SetNodeCondition)
     assert (show.status, show.condition) == (False, names.NODE_OUTSIDE)
     assert show.message.endswith(
-        "not in partition gpu: slurm.conf needs NodeSet=NAME Feature=gpu, and NAME in Nodes= of that partition."
+        "not in partition gpu: slurm.conf needs NodeSet=NAME Feature=gpu, and NAME in Nodes= of that "
+        "partition; then scontrol reconfigure."
     )
     nodes.shows(in_slurm(partitions=("main",)), at=NOW + 30)
     [show] = nodes.looks(NOW + 30)
