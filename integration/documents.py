@@ -44,7 +44,7 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     (
         "install.md",
         "Outside Kubernetes, beside slurmctld",
-    ): "integration/own_account.py applies these files for most journeys",
+    ): "test_installed.py types its two blocks; integration/own_account.py applies the files for most journeys",
     ("monitoring.md", "Install"): "test_installed.py types the same line, as install.md has it",
     ("nodes.md", ""): f"{JOURNEYS}/test_installed_replicas.py",
     ("operations.md", "Two replicas"): f"{JOURNEYS}/test_installed_replicas.py",

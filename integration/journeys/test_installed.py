@@ -22,6 +22,7 @@ import pytest
 import yaml
 from kubernetes.client import ApiException
 
+from bridge.slurm.token import claims_of
 from integration import readme
 from integration.clusters import IMAGE, PREFIX, Kube, Slurm, condition, eventually, pod
 from integration.documents import lines
@@ -41,6 +42,8 @@ INSTALLING = [
 ]
 LOOKING = lines("install.md", "Look")
 METRICS = lines("install.md", "Metrics")
+# Two files of commands: a kubeconfig with a token of 90 days, and one that does not expire in its place.
+KUBECONFIGS = re.findall(r"^```sh\n(.*?)^```$", INSTALL.split("\n## Outside Kubernetes")[1], re.MULTILINE | re.DOTALL)
 NEW_TOKEN, WITH_KUSTOMIZE, WITHOUT = lines("operations.md", "Tokens")
 # What the Prometheus operator reads, and what it calls that.
 OPERATORS_KINDS = {"servicemonitors": "ServiceMonitor", "prometheusrules": "PrometheusRule"}
@@ -221,6 +224,21 @@ def test_every_overlay_is_built_and_a_missing_token_is_reported(terminal: Termin
     overlay.write_text(f"{overlay.read_text()}components: [../before-1.36]\n")
     left_out = minimal - kinds_of(terminal, overlay.parent)
     assert left_out == {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_kubeconfigs_for_a_bridge_outside_kubernetes_are_of_its_service_account(terminal: Terminal) -> None:
+    tokens = []
+    for commands in KUBECONFIGS:
+        terminal.types(commands)
+        who = terminal.types(
+            "kubectl --kubeconfig=kubeconfig auth whoami --output=jsonpath={.status.userInfo.username}"
+        )
+        assert who == f"system:serviceaccount:{OWN}:slurm-bridge"
+        assert terminal.types("kubectl --kubeconfig=kubeconfig auth can-i list pods --all-namespaces") == "yes\n"
+        [shown] = yaml.safe_load((terminal.folder / "kubeconfig").read_text())["users"]
+        tokens.append(claims_of(shown["user"]["token"]))
+    assert [each.exp is None for each in tokens] == [False, True]
 
 
 @pytest.mark.parametrize("apply", [WITH_KUSTOMIZE, WITHOUT], ids=["kustomize", "secret"])

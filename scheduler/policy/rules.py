@@ -59,7 +59,8 @@ class Choice:
         if ANY in self.allowed or any(is_same(option, wanted, each) for each in self.allowed):
             return wanted
         choices = sorted({self.default, *self.allowed} - {""})
-        hint = f"Allowed here: {', '.join(choices)}." if choices else "No value may be chosen here."
+        none = "No value may be chosen here: ask for none, or have the admin allow this one in the policy."
+        hint = f"Allowed here: {', '.join(choices)}." if choices else none
         return Refusal(REFUSED, f'The {option} "{wanted}" is not allowed for {where}. {hint}')
 
 

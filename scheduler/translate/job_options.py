@@ -116,7 +116,9 @@ def _chosen_by(annotations: Mapping[str, str], strict: bool) -> dict[str, str] |
                 own[name] = value
             elif name in names.GROUPING and not strict:
                 return Refusal(
-                    names.REFUSED, f"Annotation {key} has no effect on an owner of the pod: set it on the pods."
+                    names.REFUSED,
+                    f"Annotation {key} has no effect on an owner of the pod: remove it there, and write it into the template "
+                    "of the pods.",
                 )
             elif strict and name not in _NO_JOB_OPTIONS:
                 return _unknown_key(key, name)

@@ -116,7 +116,7 @@ def test_every_reason_has_its_messages() -> None:
         "Changed by another client and written back: {list}. Only slurm-bridge writes there.",
         "{path}: must be a mapping of keys to values. | Write lines like key: value there.",
         "This needs the bearer token of the setting http\\_token\\_file.",
-        "{token.source} can be read by every user of this host. | chmod o= FILE",
+        "{token.source} can be read by every user of this host. | chmod o= {path}",
     ],
 )
 def test_messages_of_each_kind_are_there(message: str) -> None:

@@ -222,7 +222,8 @@ def _others(seen: Observations) -> Iterator[Result]:
         yield warning(
             f"{count(len(strangers), 'pod')} of other schedulers on {where} ({pods}): Slurm does not count their "
             "resources, and grants of these resources are released.",
-            f"Keep them away: kubectl taint node NAME {names.MANAGED_TAINT}=true:NoSchedule (pods of the bridge ignore it)",
+            f"Keep new ones away: kubectl taint node NAME {names.MANAGED_TAINT}=true:NoSchedule (pods of the bridge ignore "
+            "it). Those that run stay until they are deleted.",
         )
     else:
         open_to_all = [name for name, node in nodes.items() if not _kept(node)]

@@ -18,6 +18,7 @@ from scheduler.model import slurm_errors
 from scheduler.policy.rules import ANY
 from scheduler.policy.templates import is_template
 
+FILE = "token file "  # how a source begins that is a file
 LATE_SHARE = 0.2  # a program that renews tokens has done so when a fifth of the lifetime is left
 SLOW_S = 0.5  # a ping that takes longer: slurmctld is busy, or far
 OTHERS_MAY_NOT = (slurm_errors.AUTHENTICATION, 401, 403, 511)
@@ -115,7 +116,8 @@ def _life(token: Token, now: float) -> Iterator[Result]:
     else:
         yield ok(f"{whose}, ends in {age(token.expires - now)}")
     if token.readable_by_all:
-        yield warning(f"{token.source} can be read by every user of this host.", "chmod o= FILE")
+        path = token.source.removeprefix(FILE)
+        yield warning(f"{token.source} can be read by every user of this host.", f"chmod o= {path}")
 
 
 def _all_jobs(seen: Observations) -> Iterator[Result]:

@@ -235,7 +235,9 @@ def test_a_bad_value_that_a_nearer_object_overrules_harms_no_pod() -> None:
 
 
 def test_the_pods_themselves_show_which_pods_are_a_gang() -> None:
-    assert "set it on the pods" in refusal_of(pod(), Owner(OWNER, annotations={OWN + "gang-size": "4"}))
+    assert "remove it there, and write it into the template" in refusal_of(
+        pod(), Owner(OWNER, annotations={OWN + "gang-size": "4"})
+    )
 
 
 def test_a_type_of_a_thousand_letters_is_read_once() -> None:

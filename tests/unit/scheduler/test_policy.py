@@ -86,7 +86,7 @@ def test_upper_case_matters_where_it_matters_to_slurm(option: str, is_found: boo
 @pytest.mark.parametrize(
     ("choice", "hint"),
     [
-        (Choice(), "No value may be chosen here."),
+        (Choice(), "No value may be chosen here: ask for none, or have the admin allow this one in the policy."),
         (Choice("teama"), "Allowed here: teama."),
         (Choice("", ("b", "a")), "Allowed here: a, b."),
     ],

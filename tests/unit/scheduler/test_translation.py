@@ -496,13 +496,16 @@ def test_within_the_policy(says: dict[str, str], differs: dict[str, str]) -> Non
     assert becomes(of(says=says), tenant=BOUNDED) == replace(PLAIN, **differs)
 
 
+NO_VALUE = "No value may be chosen here: ask for none, or have the admin allow this one in the policy."
+
+
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
         ("account", "teamx", 'The account "teamx" is not allowed for namespace hpc. Allowed here: teama, teama-dev.'),
         ("partition", "big", 'The partition "big" is not allowed for namespace hpc. Allowed here: gpu, main.'),
-        ("qos", "high", 'The qos "high" is not allowed for namespace hpc. No value may be chosen here.'),
-        ("reservation", "r", 'The reservation "r" is not allowed for namespace hpc. No value may be chosen here.'),
+        ("qos", "high", 'The qos "high" is not allowed for namespace hpc. ' + NO_VALUE),
+        ("reservation", "r", 'The reservation "r" is not allowed for namespace hpc. ' + NO_VALUE),
     ],
 )
 def test_what_the_policy_does_not_allow_is_refused_and_says_what_is(key: str, value: str, sentence: str) -> None:
