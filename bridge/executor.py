@@ -210,7 +210,7 @@ class Executor:
             try:
                 grant = await self._grant_of(job)
             except (NotFound, Invalid):
-                pass  # it ended between the calls: the next read shows that
+                pass  # it is suspended (Slurm facts 2), or it ended between the calls: the next read shows that
             except NoUserToken as error:
                 no_token = error
         self._emit(JobRead(action.job_id, began, self._clock(), job, grant))

@@ -272,7 +272,7 @@ class SlurmClient:
         """The grant of a running job or component, node by node (`GET resources/{id}`, 0.3 kB a node).
 
         user   the user of the job: Slurm shows a grant only to this user and to operators (2010)
-        Raises NotFound if the job is gone, Invalid if it has no nodes yet, or no nodes any more (2085).
+        Raises NotFound if the job is gone, Invalid if it has no nodes yet, or no nodes any more, or is suspended (2085).
         """
         answer = await self._get(
             "grant", self._path(f"resources/{job_id}"), _RESOURCES, user=self._with_own_token(user)

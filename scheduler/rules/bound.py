@@ -98,7 +98,8 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
     """The decision while the own job of bound pods lives: check that the job holds the nodes of the pods."""
     if is_ending_pods(this_pass):
         return end_running(workload, job, this_pass)
-    if job.holds_nodes and job.grant is None:  # a twin of a previous process, which started when the other ended
+    # A twin of a previous process, which started when the other ended.  Slurm shows no grant of a job that is suspended.
+    if job.holds_nodes and job.grant is None and "SUSPENDED" not in job.states:
         return read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
     if job.grant is not None:
         if (pod := pod_elsewhere(workload, job, this_pass)) is not None:

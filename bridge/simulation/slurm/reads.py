@@ -122,7 +122,7 @@ def resources(asked: Asked, argument: str) -> Answer:
     job = known(asked, argument)
     if not asked.may_look_into(job):
         raise SlurmRefusal(2010)
-    if not job.holds:
+    if not job.holds or job.state == "SUSPENDED":
         raise SlurmRefusal(2085)
     return yes(asked, {"nodes": [_held(holding, asked.cluster.nodes[holding.node]) for holding in job.holdings]})
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, CancelJob, Outcome, ReadJob, SetJobCondition, SetPodCondition
+from scheduler.actions import Action, AllocateNow, CancelJob, Outcome, ReadJob, SetJobCondition, SetPodCondition
 from scheduler.events import OutageBegan, Side
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Condition, PodPhase
@@ -163,6 +163,34 @@ def test_a_pod_that_a_copy_of_the_bridge_bound_shows_at_once_that_its_job_is_sus
     story.sees(pod(phase=PodPhase.RUNNING, node="x1", started=NOW + 2, annotations={names.JOB_ID: "17"}))
     [said] = story.acts(SetJobCondition, NOW + 2)
     assert said.condition == "SlurmJobSuspended"
+
+
+def test_a_pod_whose_job_was_suspended_while_no_bridge_ran_shows_that_although_slurm_shows_no_grant_of_such_a_job() -> (
+    None
+):
+    """S6: resources/{id} answers 2085 for a suspended job (Slurm facts 2), and is not asked again and again."""
+    train = pod(created=START - 100, node="x1", phase=PodPhase.RUNNING, started=START - 90)
+    story = Story(pods=[replace(train, annotations={names.JOB_ID: "17"})])
+    story.polls({17: "SUSPENDED"}, at=NOW)
+
+    def does(at: float) -> list[Action]:
+        """The decisions; each is done at once."""
+        actions = story.decides(at)
+        for action in actions:
+            if isinstance(action, ReadJob):
+                state = "RUNNING" if at >= NOW + 12 else "SUSPENDED"
+                story.reads(job_of(train, 17, state), at=at, granted=grant(17) if state == "RUNNING" else None)
+            story.ended(action, at=at)
+        return actions
+
+    done = [action for after in range(12) for action in does(NOW + after)]
+    assert [each.condition for each in done if isinstance(each, SetJobCondition)] == ["SlurmJobSuspended"]
+    assert len([each for each in done if isinstance(each, ReadJob)]) <= 2
+
+    story.polls({17: "RUNNING"}, at=NOW + 12)
+    done = [action for after in range(12, 18) for action in does(NOW + after)]
+    assert "which nodes did Slurm grant job 17?" in [each.reason for each in done if isinstance(each, ReadJob)]
+    assert [each.condition for each in done if isinstance(each, SetJobCondition)] == ["SlurmJobRuns"]
 
 
 # --- no job is known --------------------------------------------------------------------------------------------------
