@@ -27,6 +27,7 @@ BUSY: Final = 2016  # no room now
 UNKNOWN_JOB: Final = 2017
 UNKNOWN_NODE: Final = 2018  # the request names a node that Slurm does not have, or has no more
 ALREADY_ENDED: Final = 2021
+FEATURE: Final = 2029  # no node has it
 # A submission depends on a job that Slurm does not know; an immediate allocation depends on singleton alone, so a twin of its
 # name lives (Slurm facts 8).
 DEPENDENCY: Final = 2038
@@ -51,6 +52,7 @@ ACCOUNTING_AWAY: Final = 7000  # slurmrestd does not reach slurmdbd, or slurmdbd
 # Advice on any request, behind Slurm's text.
 ADVICE: Mapping[int, str] = {
     DEPENDENCY: "it does not know a job that this one depends on, or knows it no more",
+    FEATURE: "no node of Slurm has such a feature (annotation constraints)",
     LICENSE: "there is no such license, or not that many",
 }
 # Advice on a change of a node, in sentences.

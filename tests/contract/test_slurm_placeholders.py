@@ -132,7 +132,7 @@ REFUSALS = {
     "qos": ({"qos": "nope"}, 2066, "Invalid qos"),
     "qos-of-others": ({"qos": "high", "user": "bob"}, 2066, "Invalid qos"),
     "gres": ({"gres": (("foo", 1),)}, 2072, "Invalid generic resource"),
-    "feature": ({"constraints": "nope"}, 2029, "Invalid feature"),
+    "feature": ({"constraints": "nope"}, 2029, "Invalid feature specification: no node of Slurm has such a feature"),
     "reservation": ({"reservation": "nope"}, 2053, "reservation is invalid"),
     "license": ({"licenses": (("nope", 1),)}, 2048, "there is no such license, or not that many"),
     "more-licenses-than-there-are": ({"licenses": (("matlab", 99),)}, 2048, "Invalid license specification"),

@@ -45,7 +45,7 @@ NO_MESSAGE = {
     "scheduler.state.jobs": r"Slurm job \{job.id\} is \{list\}",  # traces
     "scheduler.state.backoff": r"[a-z ]+",  # kinds of attempts
     # behind Slurm's text: "Slurm refused it: …"
-    "scheduler.model.slurm_errors": r"it does not know a job .*|there is no such license.*",
+    "scheduler.model.slurm_errors": r"it does not know a job .*|there is no such license.*|no node of Slurm has .*",
     "scheduler.model.amounts": r"the empty mapping .*",  # an assertion
     "scheduler.state.derived": r".*",  # an assertion
     "scheduler.state.rivals": r".*",  # /readyz and the log
