@@ -111,6 +111,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         waits=waits,
         waits_since=max((at for at in (bound_at, waited_on) if at is not None), default=None) if waits else None,
         runs_in_part=bool(waits) and any(map(_runs, status.container_statuses or ())),
+        outlives_phase=_is_failed_by_others(status),
         crashes=_crashes(status),
         job_condition=job_condition,
         exit_code=exit_code,
@@ -358,6 +359,7 @@ def _deadlines(meta: PodMeta, spec: PodSpec) -> tuple[int | None, int | None]:
 
 
 IN_TURN = ("PodInitializing", "")  # kubelet's reason for each container that waits for another container
+COLLECTED = "DeletionByPodGC"  # reason of DisruptionTarget of a pod whose node is gone
 WAITS_MOST = 200  # characters of a container's own message; the rest is in its events
 
 
@@ -416,6 +418,18 @@ def _waiting(container: ContainerStatus) -> str:
     reason, message = (waits.reason or "")[:MOST_WORD], waits.message or ""
     message = "".join(c if c.isprintable() else " " for c in message[:WAITS_MOST])
     return f"container {container.name}: {reason}" + (f", {message}" if message else "")
+
+
+def _is_failed_by_others(status: PodStatus) -> bool:
+    """True if the pod garbage collector wrote the phase, because the pod's node is gone, while containers ran.
+
+    Kubelet ends these containers with their grace, if it is alive, and cannot change the phase any more.
+    """
+    return (
+        status.phase == "Failed"
+        and any(map(_runs, status.container_statuses or ()))
+        and any(c.type == "DisruptionTarget" and c.reason == COLLECTED for c in status.conditions or ())
+    )
 
 
 def _crashes(status: PodStatus) -> str:

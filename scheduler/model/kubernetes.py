@@ -165,6 +165,7 @@ class Pod:
     waits           why a container of it does not start, as its kubelet reports it ("container main: ImagePullBackOff"); "":
                     each runs or ran; waits_since: not before that
     runs_in_part    other containers of its own run meanwhile
+    outlives_phase  its phase is Failed only because its node is gone from Kubernetes, and its containers ran then
     crashes         of a pod that started: the container that kubelet restarts repeatedly, and its last end; "": none
     job_condition   the condition names.RUNNING_CONDITION
     version         metadata.resourceVersion: it changes with each write of the pod
@@ -210,6 +211,7 @@ class Pod:
     waits: str = ""
     waits_since: float | None = None
     runs_in_part: bool = False
+    outlives_phase: bool = False
     crashes: str = ""
     job_condition: Condition | None = None
     exit_code: int | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from scheduler.events import Side
+from scheduler.model.kubernetes import Pod
 from scheduler.rules.decision import NOTHING, Decision, note, wake
 from scheduler.rules.end_record import is_to_be_recorded, may_be_unrecorded, record_end, record_of, why_done
 from scheduler.rules.gathering import is_size_unread
@@ -81,8 +83,19 @@ def _has_surplus(workload: Workload, world: World) -> bool:
 
 
 def _pods_may_run_until(workload: Workload, this_pass: Pass) -> float:
-    """Until when a pod of the workload may still run whose object is deleted; -inf: there is none."""
-    return max((_may_run_until(gone, this_pass) for gone in workload.deleted_pods.values()), default=float("-inf"))
+    """Until when a pod of the workload may still run whose object is deleted, or about to be; -inf: there is none."""
+    until = [_may_run_until(gone, this_pass) for gone in workload.deleted_pods.values()]
+    until += [_outlives_until(pod, this_pass) for pod in workload.pods.values() if pod.outlives_phase]
+    return max(until, default=float("-inf"))
+
+
+def _outlives_until(pod: Pod, this_pass: Pass) -> float:
+    """Until when the containers of a pod may run whose node is gone from Kubernetes; its object goes next (S3)."""
+    if pod.deleting_at is None:
+        return this_pass.now + 1.0
+    tuning = this_pass.tuning
+    deleted_at = this_pass.world.clocks[Side.KUBERNETES].ours(pod.deleting_at)
+    return deleted_at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s
 
 
 def _may_run_until(gone: DeletedPod, this_pass: Pass) -> float:

@@ -71,7 +71,7 @@ class DeletedPod:
 
 def deleted_pod(pod: Pod, at: float, tuning: Tuning, *, was_on_node: bool) -> DeletedPod:
     """The record of a pod that is gone since *at*.  Its containers may still run if it was on a node and had not ended."""
-    may_run = was_on_node and not pod.finished
+    may_run = was_on_node and (pod.outlives_phase or not pod.finished)
     return DeletedPod(pod, at, at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s if may_run else at)
 
 

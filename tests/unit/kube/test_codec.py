@@ -204,6 +204,26 @@ def test_while_a_container_does_not_start_others_may_run(other: list[dict[str, A
     assert (pod.waits, pod.runs_in_part) == ("container main: ImagePullBackOff, no such image", in_part)
 
 
+COLLECTED = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "condition", "container", "outlives"),
+    [
+        ("Failed", COLLECTED, RUNS, True),
+        ("Failed", COLLECTED, ended("main", 1), False),
+        ("Failed", COLLECTED | {"reason": "TerminationByKubelet"}, RUNS, False),
+        ("Running", COLLECTED, RUNS, False),
+    ],
+    ids=["its node is gone", "kubelet had ended it", "kubelet ends it", "it runs"],
+)
+def test_containers_may_outlive_the_phase_of_a_pod_whose_node_is_gone(
+    phase: str, condition: dict[str, str], container: dict[str, Any], outlives: bool
+) -> None:
+    pod = read(None, {"phase": phase, "conditions": [condition], "containerStatuses": [container]})
+    assert pod.outlives_phase is outlives
+
+
 @pytest.mark.parametrize(
     ("state", "last", "crashes"),
     [

@@ -107,6 +107,25 @@ def test_a_pod_that_is_deleted_by_force_from_a_node_that_reports_has_its_grace()
     assert len(cancels(story, NOW + 35)) == 1
 
 
+def test_a_pod_whose_node_is_deleted_keeps_its_job_while_its_containers_may_run() -> None:
+    """The pod garbage collector writes Failed and deletes the object.  Kubelet ends the containers after that, with grace."""
+    story = Story()
+    failed = replace(runs(story), phase=PodPhase.FAILED, outlives_phase=True)
+    story.sees(NodeDeleted("x1"), PodSeen(Scope.OURS, failed, NOW + 20))
+    assert cancels(story, NOW + 20) == []
+    story.loses(failed, NOW + 20)
+    assert cancels(story, NOW + 34) == []
+    assert len(cancels(story, NOW + 35)) == 1
+
+
+def test_a_pod_whose_node_is_deleted_keeps_its_job_no_longer_if_a_finalizer_keeps_its_object() -> None:
+    story = Story()
+    failed = replace(runs(story), phase=PodPhase.FAILED, outlives_phase=True, deleting_at=NOW + 20)
+    story.sees(NodeDeleted("x1"), PodSeen(Scope.OURS, failed, NOW + 20))
+    assert cancels(story, NOW + 34) == []
+    assert len(cancels(story, NOW + 35)) == 1
+
+
 def test_two_tenants_never_hold_one_gpu_though_slurm_gives_it_again() -> None:
     """The node comes back with the old pod still on it: what Slurm grants there is released until that is gone."""
     story = Story(nodes=[node("x1")])
