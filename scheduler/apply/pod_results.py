@@ -23,6 +23,7 @@ from scheduler.state.world import World
 # Rejected credentials, too many requests: the refusal does not concern the pod.
 NOT_ABOUT_THE_POD = frozenset({401, 429})
 ANOTHER_CHANGED_IT = frozenset({404, 409})  # the pod is gone, or another client wrote it first
+SERVER_ERROR = 500  # and all greater numbers
 BIND_FAILED = "Kubernetes did not accept the bind."
 POD_AGAIN_S = 5.0  # after this time a pod that could not be read is read again
 SHOWN_S = 2.0  # after this time the watch shows what was written on a pod
@@ -155,12 +156,12 @@ def _pod_deletion_ended(
 def _note_end_refused(
     workload: Workload, action: act.DeletePod | act.FailByDeadline | act.EvictPod, event: ev.ActionEnded
 ) -> None:
-    """Note why Kubernetes refuses to end the pod, as an admission policy may."""
-    is_about_the_pod = (
-        event.refusal_number not in NOT_ABOUT_THE_POD | ANOTHER_CHANGED_IT
-    )  # 429: also a disruption budget
-    if event.outcome is Outcome.REFUSED and event.refusal is not None and is_about_the_pod:
-        workload.end_refused[action.uid] = event.refusal.message
+    """Note why Kubernetes does not end the pod: an admission policy refuses that, or a webhook does not answer (5xx)."""
+    number, why = event.refusal_number, event.refusal
+    is_about_the_pod = number not in NOT_ABOUT_THE_POD | ANOTHER_CHANGED_IT  # 429: also a disruption budget
+    is_refused = event.outcome is Outcome.REFUSED and is_about_the_pod
+    if why is not None and (is_refused or (event.outcome is Outcome.UNKNOWN and number >= SERVER_ERROR)):
+        workload.end_refused[action.uid] = why.message
 
 
 def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded) -> None:

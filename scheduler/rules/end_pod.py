@@ -12,9 +12,11 @@ from scheduler.place.fit import needs
 from scheduler.rules.decision import NOTHING, Decision, plan_action
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
+from scheduler.state.backoff import NO_FAILURE, Attempt
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
+SHOWN_AFTER_FAILURES = 3  # after so many failures in a row the pod shows that it cannot be ended
 OUTLIVES_S = 30.0  # a pod that still runs so long after its deadline and its grace is ended by other means
 AT_ONCE_S = 1  # grace of a second deletion, after the first grace; with 0 the object would go before its containers
 
@@ -57,12 +59,12 @@ def end_pod(
 
 
 def why_not_ended(workload: Workload, pod: Pod, why: str, this_pass: Pass) -> Decision:
-    """Show on the pod that Kubernetes refuses to end it, until the next attempt.  why: as for `end_pod`"""
-    refused = workload.end_refused.get(pod.uid)
-    if refused is None:
+    """Show on the pod that Kubernetes does not let it end, until the next attempt.  why: as for `end_pod`"""
+    refused, backoff = workload.end_refused.get(pod.uid), workload.backoffs.get(Attempt.END_POD, NO_FAILURE)
+    if refused is None or backoff.failures < SHOWN_AFTER_FAILURES:
         return NOTHING
     again = f"slurm-bridge tries again every {span(this_pass.tuning.backoff_max_s)}, or more often."
-    message = f"The pod is to end: {why}. But slurm-bridge cannot end it. {refused} {again}"
+    message = f"The pod is to end: {why}. But slurm-bridge cannot end it. {refused.rstrip('. ')}. {again}"
     return status(pod, "", message, warning=True, event=names.REFUSED)
 
 

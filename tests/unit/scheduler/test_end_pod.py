@@ -51,8 +51,11 @@ def test_a_pod_that_was_evicted_is_deleted_at_once_when_its_job_ends() -> None:
     assert [type(each) for each in looks_and_learns(story, shown, "CANCELLED", at=at + 1)] == [DeletePod]
 
 
-def test_a_pod_that_kubernetes_does_not_let_end_with_its_job_says_so_and_why() -> None:
-    """An admission policy may refuse each deletion.  The pod ran on without a job, and nothing said so."""
+@pytest.mark.parametrize(
+    ("outcome", "number"), [(Outcome.REFUSED, 422), (Outcome.UNKNOWN, 500)], ids=["policy", "webhook"]
+)
+def test_a_pod_that_kubernetes_does_not_let_end_with_its_job_says_so_and_why(outcome: Outcome, number: int) -> None:
+    """A policy may refuse each deletion, or a webhook not answer.  The pod ran on without a job, and said nothing."""
     story = Story(ALONE)
     shown = runs(story, web("web-1"))
     at = NOW + 100
@@ -61,12 +64,13 @@ def test_a_pod_that_kubernetes_does_not_let_end_with_its_job_says_so_and_why() -
     said: list[str] = []
     for second in range(200):
         for each in ends:
-            story.ended(each, Outcome.REFUSED, at=at + second, number=422)
+            story.ended(each, outcome, at=at + second, number=number)
         acts = story.decides(at + second)
         ends = [each for each in acts if isinstance(each, DeletePod)]
         said += [each.message for each in acts if isinstance(each, SetPodCondition)]
     assert said == [
-        "The pod is to end: Slurm job 17 ended: CANCELLED. But slurm-bridge cannot end it. Slurm refused it (error 422). "
+        "The pod is to end: Slurm job 17 ended: CANCELLED. But slurm-bridge cannot end it. "
+        f"Slurm refused it (error {number}). "
         "slurm-bridge tries again every 60 s, or more often."
     ]
     [end] = [each for second in range(60) for each in story.acts(DeletePod, at + 200 + second)]
