@@ -13,7 +13,7 @@ from scheduler.events import Side
 from scheduler.model.hostlist import folded
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import Job, JobSpec
+from scheduler.model.slurm import Grant, Job, JobSpec
 from scheduler.model.text import span
 from scheduler.place.assign import shortfall
 from scheduler.place.feasible import slurm_name
@@ -170,6 +170,8 @@ def _use_grant(binding: Binding, this_pass: Pass) -> Decision:
     if missing := shortfall(asked, binding.grant):
         exclude = binding.grant.nodes[0].name if len(binding.grant.nodes) == 1 else ""
         return cannot_use(binding, f"Slurm granted it without {missing}", this_pass, exclude=exclude)
+    if why_not := _shares_devices(binding.grant, asked, this_pass):
+        return cannot_use(binding, why_not, this_pass)
     until = _all_bound_by(binding, this_pass)
     if until is not None and this_pass.now >= until:
         within = f"within {span(this_pass.tuning.gang_bind_deadline_s)} (tuning: gang_bind_deadline_s)"
@@ -272,6 +274,26 @@ def _asked(binding: Binding, this_pass: Pass) -> JobSpec | Refusal:
     if isinstance(asked_by_pod, Refusal) or isinstance(asked, Refusal):
         return asked
     return in_order_of_grant(binding, asked, asked_by_pod, this_pass)
+
+
+def _shares_devices(grant: Grant, asked: JobSpec, this_pass: Pass) -> str:
+    """Why Slurm could give devices that a pod gets to its own jobs, too (G2), in words; "": it does not.
+
+    The nodes of the job are chosen so that this does not happen.  But they may change while the job waits: its external nodes
+    are cordoned, or an admin lets it have other nodes.  Slurm cannot make a waiting job take its nodes whole.
+    """
+    world = this_pass.world
+    if world.config.device_driver:
+        return ""
+    for spec, part in zip((asked, *asked.parts), (grant, *grant.parts), strict=False):
+        for node in part.nodes if spec.exclusive != "exclusive" else ():
+            known = (world.slurm_nodes or {}).get(node.name)
+            shared = (name for name, _ in spec.gres if known is not None and not known.external)
+            if known is not None and any(node.gres.get(name, 0) < known.gres.get(name, 0) for name in shared):
+                return (
+                    f"node {node.name} has a slurmd, and Slurm could give the devices of the pod to its own jobs, too"
+                )
+    return ""
 
 
 def _all_bound_by(binding: Binding, this_pass: Pass) -> float | None:

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod
+from scheduler.actions import AllocateNow, BindPod, CancelJob
 from scheduler.events import SlurmNodesPolled
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Grant, GrantedNode, Job, Partition
-from tests.builders import CONFIG, START, Story, pod, slurm_node
+from scheduler.tuning import Config
+from tests.builders import CONFIG, START, Story, job_of, node, pod, slurm_node
 
 NOW = START + 10
 DRIVEN = replace(CONFIG, device_driver=True)
@@ -121,3 +122,49 @@ def test_nodes_with_a_slurmd_need_not_be_taken_whole_where_both_mean_the_same_de
         story.sees(pod(gpu=1))
         [asked] = story.acts(AllocateNow, NOW)
         assert asked.spec.exclusive == exclusive
+
+
+def mixed(story: Story) -> None:
+    """Of the nodes in Slurm, x1 is external, and x2 has a slurmd."""
+    nodes = (slurm_node("x1"), slurm_node("x2", external=False))
+    story.sees(SlurmNodesPolled(nodes, (Partition("main", default=True),), NOW))
+
+
+@pytest.mark.parametrize(
+    ("config", "grant", "is_bound"),
+    [
+        pytest.param(CONFIG, Grant(17, (GrantedNode("x2", 1, 100, {"gpu": 1}),)), False, id="one device of eight"),
+        pytest.param(CONFIG, Grant(17, (GrantedNode("x2", 64, 100, {"gpu": 8}),)), True, id="the whole node"),
+        pytest.param(CONFIG, Grant(17, (GrantedNode("x1", 1, 100, {"gpu": 1}),)), True, id="an external node"),
+        pytest.param(DRIVEN, Grant(17, (GrantedNode("x2", 1, 100, {"gpu": 1}),)), True, id="with a driver"),
+    ],
+)
+def test_a_waiting_job_that_gets_devices_of_a_node_with_a_slurmd_although_it_asked_for_external_nodes_is_released(
+    config: Config, grant: Grant, is_bound: bool
+) -> None:
+    """G2: its external nodes were cordoned while it waited, or an admin changed which nodes it excludes."""
+    story, train = Story(config), pod(gpu=1)
+    mixed(story)
+    story.queues(train, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.reads(job_of(train, 17, nodes=grant.nodes[0].name), at=NOW + 1, granted=grant)
+    decided = [each for each in story.decides(NOW + 2) if isinstance(each, BindPod | CancelJob)]
+    if is_bound:
+        assert [type(each) for each in decided] == [BindPod]
+        return
+    [cancel] = decided
+    assert isinstance(cancel, CancelJob)
+    assert cancel.pod_message == (
+        "Slurm job 17 was released, and nodes are requested again: node x2 has a slurmd, and Slurm could give the devices of "
+        "the pod to its own jobs, too."
+    )
+
+
+def test_a_job_that_was_submitted_for_whole_nodes_with_a_slurmd_is_bound_there() -> None:
+    story, train = Story(nodes=[node("x2")]), pod(gpu=1)
+    story.sees(SlurmNodesPolled((slurm_node("x2", external=False),), (Partition("main", default=True),), NOW))
+    assert story.queues(train, 17, at=NOW).spec.exclusive == "exclusive"
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    grant = Grant(17, (GrantedNode("x2", 1, 100, {"gpu": 1}),))
+    story.reads(job_of(train, 17, nodes="x2"), at=NOW + 1, granted=grant)
+    assert len(story.acts(BindPod, NOW + 2)) == 1
