@@ -363,7 +363,8 @@ async def test_the_exit_code_tells_whether_a_job_of_the_file_would_be_refused(
 
 async def test_a_manifest_that_slurm_would_refuse_says_so_in_slurms_words(both: Both, tmp_path: Path) -> None:
     text, _ = await told_of_manifest(both, tmp_path, manifest(annotations={"slurm-bridge/constraints": "nope"}))
-    assert "Slurm would refuse it: Invalid feature specification (error 2029)." in text
+    why = "no node of Slurm has such a feature (annotation constraints)"
+    assert f"Slurm would refuse it: Invalid feature specification: {why} (error 2029)." in text
 
 
 async def test_a_manifest_that_fits_nowhere_counts_why(both: Both, tmp_path: Path) -> None:
