@@ -152,13 +152,16 @@ def test_ended_jobs_are_forgotten_after_their_age() -> None:
     assert face.ask("GET", "jobs/state/")[1]["jobs"] == []
 
 
-def test_a_suspended_job_keeps_its_nodes() -> None:
+def test_a_suspended_job_shows_its_nodes_again_when_it_is_resumed() -> None:
     face = Face()
     job_id = face.allocate()
+    granted = face.ask("GET", f"resources/{job_id}")[1]["nodes"]
     face.cluster.suspend(job_id)
-    assert face.ask("GET", f"resources/{job_id}")[0] == 200
+    status, answer = face.ask("GET", f"resources/{job_id}")
+    assert (status, answer["errors"][0]["error_number"]) == (422, 2085)
     face.cluster.unsuspend(job_id)
     assert face.state(job_id) == "RUNNING"
+    assert face.ask("GET", f"resources/{job_id}")[1]["nodes"] == granted
 
 
 def test_nodes_come_and_go() -> None:
