@@ -159,7 +159,8 @@ def test_manifests_that_fit_that_cannot_run_and_that_slurm_would_refuse(
     assert "Its job would not be submitted. 0/" in big
     assert "with too little cpu in all" in big
     why = "no node of Slurm has such a feature (annotation constraints)"
-    assert f"Slurm would refuse it: Invalid feature specification: {why} (error 2029)." in refused
+    in_one_line = " ".join(refused.split())
+    assert f"Slurm would refuse it: Invalid feature specification: {why} (error 2029)." in in_one_line
 
 
 def manifest(name: str, **options: Any) -> str:
