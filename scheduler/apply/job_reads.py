@@ -127,8 +127,7 @@ def _disprove(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
             reused_ids.detach(world, workload, job, began)
     job.read_began = began
     # If no pod depends on the job, or the job was read and is foreign, the hint was wrong.
-    is_foreign = event.job is not None and job.id in world.foreign
-    if job.key is None and (is_foreign or not hinted_jobs.is_depended_on(world, job)):
+    if job.key is None and (event.job is not None or not hinted_jobs.is_depended_on(world, job)):
         if event.job is not None and hinted_jobs.follow_if_renamed(world, job, event.job):
             return
         hinted_jobs.drop_hint(world, job)

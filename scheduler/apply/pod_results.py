@@ -120,8 +120,7 @@ def _note_not_bound(world: World, workload: Workload, action: act.BindPod) -> No
     """Note that the bind had no effect.  If the pod kept its place in a gang only because of the bind, it leaves the gang."""
     workload.unconfirmed_binds.pop(action.uid, None)
     _free_assumed(world, action.uid, action.node)
-    if workload.group is not None and 0 < workload.size < workload.pod_counts.members:
-        settle_and_refresh(world, workload)
+    settle_and_refresh(world, workload)
 
 
 def _free_assumed(world: World, uid: str, node: str) -> None:

@@ -207,7 +207,7 @@ def _submission_refused(
         return
     if refusal.number in WITH_REMEDY and workload.pods:
         refusal = refused_names.with_names(refusal, action.spec, world.tenant_of(workload.pod), world.default_partition)
-    if workload.refused is None and world.is_inherited(workload):
+    if world.is_inherited(workload):
         _search_hidden_twin(world, workload, action, event)
     workload.refused = refusal
     tuning = world.config.tuning

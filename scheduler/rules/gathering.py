@@ -57,7 +57,7 @@ def _read_size_first(workload: Workload, this_pass: Pass) -> Decision | None:
 
 def is_size_unread(workload: Workload, this_pass: Pass) -> bool:
     """True if only an object that was not read yet shows how many pods the gang has."""
-    if workload.group is None or workload.size or set(workload.pod_counts.sizes) != {None}:
+    if workload.size or set(workload.pod_counts.sizes) != {None}:  # a pod by itself has size 1
         return False
     return not _is_size_source_known(workload, this_pass)
 

@@ -428,6 +428,21 @@ def test_evictions_on_absence_are_limited_by_tokens_over_all_passes() -> None:
     assert len(story.acts(FailByDeadline, NOW + 9)) == 10
 
 
+def test_nodes_of_lost_jobs_are_asked_for_again_at_a_limited_rate_over_all_passes() -> None:
+    story = Story(without(CONFIG, reacquire_rate=2.0))
+    running(story, 10)
+    asked = 0
+    for at in (NOW + 5, *(NOW + 7 + tick / 10 for tick in range(21))):
+        story.polls({}, at=at)
+        while acts := [each for each in story.decides(at) if isinstance(each, ReadJob | AllocateNow)]:
+            asked += sum(isinstance(each, AllocateNow) for each in acts)
+            for read in acts:
+                if isinstance(read, ReadJob):
+                    story.reads(None, job_id=read.job_id, at=at)
+                    story.ended(read, at=at)
+    assert asked == 6, "two at once, and two a second"
+
+
 def test_a_pod_that_is_being_deleted_when_its_job_ends_is_waited_for_and_not_looked_at_all_the_time() -> None:
     story = Story()
     [shown] = running(story)

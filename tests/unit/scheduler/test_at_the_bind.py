@@ -329,6 +329,8 @@ def test_nodes_are_not_held_without_end_for_a_pod_whose_volume_claim_cannot_be_u
         ClaimsRead(what.uid, (Claim("data", not lost, problem="Claim data is lost." if lost else ""),), late - 1)
     )
     story.ended(read, at=late - 1)
+    if lost:
+        assert not story.acts(CancelJob, late - 1)
     acts = story.decides(late)
     assert [each.reason for each in acts if isinstance(each, CancelJob)] == (
         ["released: Claim data is lost."] if lost else []

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, CancelJob, RestoreKeys, SetPodCondition
+from scheduler.actions import Action, AllocateNow, CancelJob, ReadJob, RestoreKeys, SetPodCondition
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.translate.grouping import Group, group_of
@@ -140,6 +140,7 @@ def test_a_pod_whose_user_removed_the_id_while_no_bridge_ran_gets_it_again_and_e
     [told] = [each for each in done if isinstance(each, SetPodCondition) and each.annotations]
     assert told.annotations[names.JOB_ID] == "17"
     assert told.message == "Slurm job 17 holds the place of this pod, which named no job."
+    assert told.warning
     see_written(story, done)
     over = replace(job, states=frozenset({"CANCELLED"}))
     assert [each for each in lives(story, {17: over}, START + 43) if isinstance(each, ENDS)]
@@ -162,6 +163,33 @@ def test_a_pod_for_which_the_job_of_its_gang_has_no_place_does_not_get_its_id(no
     story = Story(pods=(*gang_bound(), stray))
     done = lives(story, {17: GANGS_JOB}, START + 2)
     assert not [each for each in done if isinstance(each, SetPodCondition) and each.annotations]
+
+
+def test_a_member_on_a_node_that_the_job_of_its_gang_does_not_hold_does_not_get_its_id() -> None:
+    """Another client bound it there.  The job has a place for a second pod, but on another node."""
+    elsewhere = replace(GANG[1], node="x2", phase=PodPhase.RUNNING, started=START - 50)
+    story = Story(pods=(gang_bound()[0], elsewhere))
+    done = lives(story, {17: GANGS_JOB}, START + 2)
+    assert not [each for each in done if isinstance(each, SetPodCondition) and each.annotations]
+
+
+@pytest.mark.parametrize(("created", "gets_it"), [(START - 60, True), (START + 1, False)], ids=["older", "younger"])
+def test_a_pod_that_another_client_bound_in_its_granted_place_gets_the_id_only_if_it_is_older_than_this_process(
+    created: float, gets_it: bool
+) -> None:
+    """A previous process may have bound an older pod.  No bridge has bound the younger one."""
+    story, now = Story(), START + 20
+    story.polls(at=now)
+    what = replace(TRAIN, created=created)
+    story.sees(what)
+    [asked] = story.acts(AllocateNow, now)
+    story.sees(replace(what, node="x1", phase=PodPhase.RUNNING))
+    story.ended(asked, at=now, job_id=17, grant=grant(17))
+    story.polls({17: "RUNNING"}, at=now + 1)
+    assert [each.job_id for each in story.acts(ReadJob, now + 1)] == [17] * gets_it, "by Slurm's clock, since when?"
+    story.reads(job_of(what, 17, submitted=now), at=now + 2, granted=grant(17))
+    told = [each.annotations for each in story.acts(SetPodCondition, now + 2) if each.annotations]
+    assert [each[names.JOB_ID] for each in told] == ["17"] * gets_it
 
 
 # --- a time that the bridge did not write -----------------------------------------------------------------------------

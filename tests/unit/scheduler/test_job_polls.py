@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.actions import CancelJob, FailByDeadline, NudgeScheduler, ReadJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, FailByDeadline, NudgeScheduler, Outcome, ReadJob
 from scheduler.apply import job_polls
 from scheduler.events import JobsPolled, Unread
 from scheduler.model.kubernetes import Pod
@@ -106,6 +106,45 @@ def test_only_a_job_whose_item_could_not_be_decoded_is_not_missing() -> None:
     story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
     story.sees(JobsPolled(NOW + 2, NOW + 2, {}, unread=Unread(frozenset({17}))))
     assert [each.job_id for each in story.acts(ReadJob, NOW + 2) if each.bucket == "missing"] == [18]
+
+
+def test_a_pod_whose_lost_bind_takes_effect_after_slurm_forgot_its_ended_job_is_ended_at_once() -> None:
+    """The record of the end is kept until it is known that the bind had no effect."""
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW + 1)
+    story.polls({}, at=NOW + 2)
+    story.plan(NOW + 2)
+    story.sees(story.bound(TRAIN, 17))
+    [end] = story.acts(FailByDeadline, NOW + 3)
+    assert "Slurm job 17 ended: CANCELLED" in end.reason
+
+
+@pytest.mark.parametrize("accounting", [True, False])
+def test_the_record_of_an_ended_job_in_which_no_pod_ran_is_forgotten_with_the_job(accounting: bool) -> None:
+    """No end of a pod has to be written to accounting."""
+    story = Story(replace(CONFIG, accounting=accounting))
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW + 1)
+    story.polls({}, at=NOW + 2)
+    assert 17 not in story.world.placeholders
+
+
+def test_an_ended_job_is_forgotten_although_a_running_pod_of_another_workload_shows_its_id() -> None:
+    """A manifest was copied with its annotations.  The end of that pod is not the end of this job."""
+    story = Story(replace(CONFIG, accounting=True))
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW + 1)
+    story.sees(story.bound(pod("copy"), 17))
+    story.polls({}, at=NOW + 2)
+    assert 17 not in story.world.placeholders
 
 
 # --- heterogeneous jobs -----------------------------------------------------------------------------------------------------

@@ -425,3 +425,34 @@ def test_an_unknown_twin_is_searched_again_after_a_time(after_s: float, is_searc
     workload.twin_searched_at = NOW
     story.reads(waits, at=at)
     assert workload.twin_searched_at == (at if is_searched else NOW)
+
+
+# --- the record of a job whose id had another job ------------------------------------------------------------------------
+
+
+def test_what_was_submitted_under_an_id_does_not_count_for_another_job_of_the_same_user() -> None:
+    """slurmctld lost its state, and gave the id of a job that was never read to the job of another pod."""
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    other = pod("other")
+    story.sees(other)
+    story.reads(job_of(other, 17, "PENDING"), at=NOW + 5)
+    known = story.world.placeholders[17]
+    assert (known.key, known.spec, known.asked_at) == (key_of(other), None, None)
+
+
+def test_a_job_that_its_user_renamed_and_named_back_is_the_job_that_this_process_submitted() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    story.ended(bind, at=NOW)
+    story.sees(replace(TRAIN, node="x1", annotations={**TRAIN.annotations, **bind.annotations}))
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    shown = job_of(TRAIN, 17, submitted=NOW)
+    story.reads(replace(shown, name="renamed"), at=NOW + 2, granted=grant(17))
+    assert not story.world.placeholders[17].proven
+    story.reads(shown, at=NOW + 3, granted=grant(17))
+    known = story.world.placeholders[17]
+    assert (known.key, known.spec) == (key_of(TRAIN), asked.spec)

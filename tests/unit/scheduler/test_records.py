@@ -12,9 +12,10 @@ from scheduler.actions import BindPod, CancelJob, ReadJob, RecordEnd
 from scheduler.model.kubernetes import Condition, OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.rules.done import UNREAD_S
+from scheduler.translate.grouping import GANG_SIZE
 from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, pod
 from tests.unit.scheduler.test_gangs import again, asks, member, ring, runs, runs_again
-from tests.unit.scheduler.test_stages import FIRST
+from tests.unit.scheduler.test_stages import FIRST, read
 
 NOW = START + 10
 RECORDS = replace(CONFIG, accounting=True)
@@ -145,22 +146,49 @@ def unread(what: Pod, owner: OwnerRef) -> Pod:
     return replace(what, uid=f"{what.uid}-2", name=f"{what.name}-2", owner=owner)
 
 
+OF_JOB = OwnerRef("batch/v1", "Job", "train", "uid-job")
+DISAGREE = [
+    pod(f"r-{size}", owner=OF_JOB, labels={names.PREFIX + "gang": "job"}, says={"gang-size": size}) for size in "23"
+]
+
+
 @pytest.mark.parametrize(
     ("waits", "ends"),
-    [(FIRST[0], False), (unread(pod(), OWNER), True), (unread(member(0, 2), OWNER), True)],
-    ids=["a pod of a JobSet", "a pod alone", "another gang"],
+    [
+        ([FIRST[0]], False),
+        ([replace(FIRST[0], annotations={GANG_SIZE: "5"})], False),
+        ([unread(pod(), OWNER)], True),
+        ([unread(member(0, 2), OWNER)], True),
+        (DISAGREE, True),
+    ],
+    ids=[
+        "a pod of a JobSet",
+        "a pod of a JobSet, with a size",
+        "a pod alone",
+        "another gang",
+        "pods of a Job that disagree",
+    ],
 )
-def test_a_job_without_pods_is_kept_after_a_start_while_a_job_set_is_unread(waits: Pod, ends: bool) -> None:
+def test_a_job_without_pods_is_kept_after_a_start_while_a_job_set_is_unread(waits: list[Pod], ends: bool) -> None:
     """The pods of its stage are known once the JobSet is read."""
     story = Story()
     story.polls({17: "RUNNING"}, at=NOW + 20)
     story.reads(job_of(pod(), 17, submitted=START - 50), at=NOW + 20, granted=grant(17))
-    story.sees(waits)
+    story.sees(*waits)
     assert [each.job_id for each in story.acts(CancelJob, NOW + 20)] == [17] * ends
     if not ends:
         assert [each.job_id for each in story.acts(CancelJob, START + UNREAD_S)] == [17], (
             "the job of a JobSet that cannot be read is not kept for ever"
         )
+
+
+def test_a_job_without_pods_is_ended_once_the_job_set_that_waits_was_read() -> None:
+    story = Story()
+    story.sees(FIRST[0])
+    read(story, at=NOW + 20)
+    story.polls({17: "RUNNING"}, at=NOW + 20)
+    story.reads(job_of(pod(), 17, submitted=START - 50), at=NOW + 20, granted=grant(17))
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 20)] == [17]
 
 
 @pytest.mark.parametrize("deleted", [False, True])

@@ -570,7 +570,7 @@ def _apart(pod_of_job: Pod, *, beside: bool = True) -> tuple[Story, Workload, Wo
     story = Story(BOTH, pods=[pod_of_job, *gang_pods], checked=False)
     record = story.world.placeholders[7]
     assert record.hinted_by
-    other = story.world.workloads[names.workload_key(pod_of_job.uid)]
+    other = story.world.workloads[story.world.key_of_pod[pod_of_job.uid]]
     gang = story.world.workloads.get(KEY)
     if gang is None:
         gang = story.world.workloads[KEY] = Workload(KEY)
@@ -586,6 +586,9 @@ def _annotated(**changes: str | None) -> Pod:
     )
 
 
+ALONE = names.traceparent(CLUSTER, names.workload_key(_member(0).uid))
+
+
 @pytest.mark.parametrize(
     ("shown", "job", "moves"),
     [
@@ -595,6 +598,9 @@ def _annotated(**changes: str | None) -> Pod:
         (replace(_annotated(), annotations={**_annotated().annotations, names.TRACEPARENT: "another"}), JOB, False),
         (replace(_annotated(), node="x2"), JOB, False),
         (replace(_annotated(), node="x2"), replace(JOB, nodes="x["), True),
+        (replace(_annotated(), node=""), replace(JOB, nodes="x["), False),
+        (replace(_annotated(traceparent="of its user"), labels={GANG: "b"}), JOB, False),
+        (replace(_annotated(traceparent=ALONE, size="1"), labels={GANG: "a"}), JOB, False),
         (_annotated(), replace(JOB, user="bob"), False),
         (replace(_annotated(), namespace="other"), JOB, False),
     ],
@@ -605,6 +611,9 @@ def _annotated(**changes: str | None) -> Pod:
         "for another gang",
         "on a node of another job",
         "the nodes of the job cannot be read",
+        "it waits, and the nodes of the job cannot be read",
+        "with a trace of its user, and a label of another gang",
+        "bound by itself",
         "of another user",
         "in another namespace",
     ],

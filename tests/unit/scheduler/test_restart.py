@@ -14,6 +14,7 @@ from scheduler.actions import (
     CancelJob,
     DeletePod,
     Outcome,
+    Plan,
     ReadClaims,
     ReadJob,
     ReadOwner,
@@ -24,11 +25,13 @@ from scheduler.actions import (
 from scheduler.apply.events import new_world
 from scheduler.events import (
     ClaimsRead,
+    JobRead,
     JobsPolled,
     NamespacesListed,
     OutageBegan,
     OutageEnded,
     OwnerRead,
+    Planned,
     PodDeleted,
     PodsListed,
     PredecessorDrained,
@@ -263,10 +266,23 @@ def test_no_pod_is_bound_for_the_job_of_a_process_before_while_its_cancel_may_ta
     assert isinstance(said, SetPodCondition), "the wait takes 12 s or more (L1)"
     assert "a cancel that it sent before may still end Slurm job 17" in said.message
     assert said.message in _why(story, START + 0.3)
+    assert not said.warning
     story.polls({17: "RUNNING"}, at=START + 11.9)
     assert story.acts(BindPod, START + 12.5) == [], "that poll began too early"
     story.polls({17: "RUNNING"}, at=START + 12.6)
     assert [bind.job_id for bind in story.acts(BindPod, START + 13)] == [17]
+
+
+def test_a_job_that_was_read_while_the_quiet_period_ended_is_used_after_the_next_poll() -> None:
+    """The cancel may have taken effect between the read and its answer."""
+    story = Story()
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(TRAIN)
+    story.sees(JobRead(17, QUIET_END - 0.1, QUIET_END, job_of(TRAIN, 17), grant(17)))
+    assert story.acts(BindPod, QUIET_END) == []
+    story.polls({17: "RUNNING"}, at=QUIET_END + 0.1)
+    assert [bind.job_id for bind in story.acts(BindPod, QUIET_END + 1)] == [17]
+    assert not story.world.earlier_jobs, "later a job of this name and id is another one"
 
 
 def room_is_back_after_a_cancel(outcome: Outcome) -> Story:
@@ -300,6 +316,18 @@ def test_a_pod_is_not_bound_for_a_job_whose_cancel_was_not_answered() -> None:
     assert "the answer to a cancel of Slurm job 17 was lost" in _why(story, START + 54.5)
     story.polls({17: "RUNNING"}, at=START + 54.6)
     assert [bind.job_id for bind in story.acts(BindPod, START + 55)] == [17]
+
+
+def test_a_cancel_without_an_answer_is_forgotten_when_it_cannot_take_effect_any_more() -> None:
+    story = Story()
+    for number in (17, 18, 19):
+        story.queues(pod(f"p{number}"), number, at=START + 20)
+    settle_s = CONFIG.tuning.settle_s
+    cancels = [CancelJob(key_of(pod(f"p{number}")), number, "n", "alice", "why") for number in (17, 18, 19)]
+    story.sees(Planned(Plan(tuple(cancels)), START + 30))
+    for cancel, after_s in zip(cancels, (0, 1, settle_s), strict=True):
+        story.ended(cancel, Outcome.UNKNOWN, at=START + 30 + after_s)
+    assert [job_id for job_id, _ in story.world.lost_cancels] == [18, 19]
 
 
 def test_no_pod_is_bound_for_a_new_job_that_the_lost_cancel_of_a_former_job_may_end() -> None:

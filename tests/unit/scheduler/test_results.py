@@ -596,3 +596,14 @@ def test_only_a_refused_update_is_noted_and_the_job_stays_as_it_is(outcome: Outc
     assert known.spec == SPEC
     noted = {(0, "nice"): RefusedChange(5, "no", NOW + 1 + story.world.config.tuning.refused_retry_s)}
     assert known.refused_changes == (noted if counts else {})
+
+
+def test_an_update_that_slurm_refuses_after_the_pods_are_gone_is_no_defect() -> None:
+    """The refusal of an unknown name is shown with what the pods asked for."""
+    story = Story()
+    story.queues(pod(), 17, at=NOW)
+    update = UpdateJob(key_of(pod()), 17, "alice", replace(SPEC, account="teamx"), frozenset({"account"}), "why")
+    story.sees(Planned(Plan((update,)), NOW))
+    story.loses(pod(), NOW + 1)
+    story.ended(update, Outcome.REFUSED, at=NOW + 2, number=2045)
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 2)] == [17]

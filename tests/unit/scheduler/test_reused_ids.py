@@ -67,7 +67,7 @@ def test_the_highest_id_of_all_that_is_given_out_again_makes_all_jobs_be_read_ag
     assert set(reads(story, NOW + 3)) == {100, 500}
 
 
-@pytest.mark.parametrize(("listed_at", "is_again"), [(NOW + 3, True), (NOW + 5.5, False)])
+@pytest.mark.parametrize(("listed_at", "is_again"), [(NOW + 3, True), (NOW + 5, True), (NOW + 5.5, False)])
 def test_a_new_job_with_a_lower_id_than_was_listed_before_it_was_submitted_makes_all_jobs_be_read_again(
     listed_at: float, is_again: bool
 ) -> None:

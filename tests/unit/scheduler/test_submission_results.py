@@ -11,6 +11,7 @@ from scheduler import names
 from scheduler.actions import AllocateNow, Outcome, Plan, SubmitJob
 from scheduler.apply.submission_results import lost_job_of
 from scheduler.events import ActionEnded, Planned
+from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
 from scheduler.state.in_flight import JobSearch
@@ -31,10 +32,10 @@ def job(job_id: int, key: str | None = KEY, **fields: Any) -> Placeholder:
     return Placeholder(job_id, key, "alice", frozenset({"RUNNING"}), START, **fields)
 
 
-def having(*jobs: Placeholder, **fields: Any) -> tuple[Story, Workload]:
+def having(*jobs: Placeholder, pod: Pod = TRAIN, **fields: Any) -> tuple[Story, Workload]:
     """A workload that has or shows these jobs."""
     story = Story(checked=False)
-    story.sees(TRAIN)
+    story.sees(pod)
     workload = story.world.workloads[KEY]
     for each in jobs:
         story.world.placeholders[each.id] = each
@@ -96,6 +97,26 @@ def test_a_refusal_for_the_nodes_of_a_lost_job_may_hide_a_twin_if_a_job_that_pod
     answered(story, FOR_NODES, Outcome.REFUSED, 2016)
     assert workload.job_search == JobSearch(NOW, NOW + 1, "train", "alice", twin=True)
     assert 20 in story.world.first_listed_at
+
+
+@pytest.mark.parametrize(
+    ("created", "unread", "hinted", "searches"),
+    [
+        (START - 60, True, False, True),
+        (START - 60, False, True, True),
+        (START - 60, False, False, False),
+        (START + 1, True, True, False),
+    ],
+    ids=["an unread job", "a job that only pods show", "all jobs are known", "a new pod has no job of before"],
+)
+def test_a_refusal_may_hide_a_twin_that_a_previous_process_submitted(
+    created: float, unread: bool, hinted: bool, searches: bool
+) -> None:
+    story, workload = having(*[job(20, None)] * hinted, pod=replace(TRAIN, created=created))
+    if unread:
+        story.polls({30: "RUNNING"}, at=NOW - 1)
+    answered(story, SPEC, Outcome.REFUSED, 2015)
+    assert (workload.job_search is not None) is searches
 
 
 def test_a_name_that_slurm_does_not_know_is_no_defect_when_the_pods_are_gone() -> None:
