@@ -51,6 +51,7 @@ from scheduler.translate.values import LONGEST_WAIT_S
 
 AT_ONCE = 8000  # comparisons: some milliseconds
 GATES = "It has scheduling gates: no job is requested until the controllers that set the gates remove them."
+GATES_ALONE = "It has scheduling gates: it waits until the controllers that set the gates remove them. Its gang has a job."
 QUARANTINED = "quarantined"
 UNSETTLED = "Many pods of its gang changed a moment ago: which of them are its members is determined again first."
 LEFT_OUT = "on which a grant could not be used a while ago"  # F6
@@ -315,6 +316,8 @@ def _sentence(
     node = workload.node_of(pod)
     if pod.finished or (pod.deleting_at is not None and not node):  # whatever the other pods of its gang do
         return _why_done(pod)
+    if pod.gated and job is not None:  # the other pods of its gang wait or run
+        return GATES_ALONE
     match this_pass.world.phase_of[workload.key]:
         case Phase.GATHERING:
             return _why_gathering(workload, refusal, decision, this_pass)

@@ -24,13 +24,14 @@ from scheduler.events import (
     Side,
     SlurmNodesPolled,
 )
-from scheduler.explain import Explanation, as_sbatch, explain, key_of, prepare
+from scheduler.explain import GATES_ALONE, Explanation, as_sbatch, explain, key_of, prepare
 from scheduler.model.kubernetes import Claim, Condition, Namespace, Pod, PodPhase, PodTerm, Requirement, Taint
 from scheduler.model.slurm import UNLIMITED, Grant, GrantedNode, JobSpec, Partition
 from scheduler.policy.rules import Policy, Rule, Tenant
 from scheduler.translate.values import LONGEST_WAIT_S
 from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, OWNER, START, Story, job_of, node, pod, slurm_node, without
 from tests.builders import key_of as pod_key
+from tests.unit.scheduler.test_gangs import runs as gang_runs
 
 NOW = START + 20
 
@@ -147,7 +148,7 @@ def test_a_waiting_job_shows_slurms_reason_and_expected_start() -> None:
     assert told.states == ((17, ("PENDING",)),)
 
 
-@pytest.mark.parametrize("reason", ["InvalidQOS", "AssocMaxWallDurationPerJobLimit"])
+@pytest.mark.parametrize("reason", ["InvalidQOS", "AssocMaxWallDurationPerJobLimit", "QOSMinGRES"])
 def test_a_waiting_job_that_cannot_start_as_it_is_shows_no_expected_start(reason: str) -> None:
     """Slurm still shows the start that it expected before an admin changed the rights or the limits."""
     story, train = Story(), pod("train")
@@ -651,6 +652,49 @@ def test_a_pod_that_is_deleted_before_it_had_a_node_says_so() -> None:
     story.queues(train, 17, at=NOW)
     story.sees(replace(train, deleting_at=NOW + 30))
     assert explained(story, train, NOW + 1).sentence == "It is being deleted, and was never on a node."
+
+
+def test_a_member_that_leaves_shows_its_node_while_it_has_one() -> None:
+    """Its containers run until their grace is over; the other pod of the gang waits."""
+    story = Story()
+    waits, leaves = member("w-0", 2), member("w-1", 2)
+    story.sees(waits, replace(leaves, deleting_at=NOW + 30))
+    key = story.world.key_of_pod[waits.uid]
+    assert explain(story.world, key, NOW, "w-1").sentence == "It is being deleted, and was never on a node."
+    shown = story.runs(pod("train"), 17, at=NOW)
+    story.sees(replace(shown, deleting_at=NOW + 30))
+    assert explained(story, shown, NOW + 1).sentence == "It is on node x1 for Slurm job 17, Running in Kubernetes."
+
+
+def test_a_gated_replacement_in_a_gang_that_runs_waits_for_its_gates() -> None:
+    """Slurm granted nodes to its gang, but no bind is on its way."""
+    story = Story()
+    leaves, stays = gang_runs(story, [member("w-0", 2), member("w-1", 2)], ("x1", 2), at=NOW)
+    comes = member("w-2", 2, created=NOW + 1, gated=True)
+    story.sees(replace(leaves, deleting_at=NOW + 600), comes)
+    told = explain(story.world, story.world.key_of_pod[stays.uid], NOW + 2, comes.name)
+    assert (told.state, told.sentence) == ("Gated", GATES_ALONE)
+
+
+@pytest.mark.parametrize(
+    ("by_us", "sentence"),
+    [
+        (True, "It has no node yet; other pods of its gang run."),
+        (
+            False,
+            "The other pods of hpc/ring run, but slurm-bridge did not bind them, so there is no place for this pod. The pod "
+            "waits until they end; delete them to start all of them again.",
+        ),
+    ],
+    ids=["the job that it names is read first", "another client bound it"],
+)
+def test_a_member_without_a_node_beside_a_pod_that_runs_says_so(by_us: bool, sentence: str) -> None:
+    story = Story()
+    runs, waits = (member(f"w-{number}", 2, created=START - 60 if by_us else NOW) for number in range(2))
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.sees(story.bound(runs, 17, started=START - 50) if by_us else replace(runs, node="x1"), waits)
+    told = explain(story.world, story.world.key_of_pod[runs.uid], NOW, waits.name)
+    assert (told.phase, told.sentence) == ("bound", sentence)
 
 
 def test_of_a_job_without_pods_the_history_is_left() -> None:

@@ -24,7 +24,7 @@ from scheduler.actions import (
     is_as_found,
 )
 from scheduler.apply.events import new_world
-from scheduler.decide import visit_nodes
+from scheduler.decide import decide, visit_nodes
 from scheduler.events import (
     Event,
     JobsPolled,
@@ -788,6 +788,13 @@ def test_no_node_is_changed_before_the_quiet_period_after_a_start_is_over() -> N
     nodes, end = Nodes([labelled()]), START + CONFIG.tuning.quiet_s
     assert nodes.looks(end - 0.001) == []
     assert [type(each) for each in nodes.looks(end)] == [RegisterNode]
+
+
+def test_a_pass_visits_only_nodes_that_changed() -> None:
+    nodes = Nodes([labelled(), node("x2")])
+    nodes.looks()
+    nodes.sees(NodeSeen(node("x2", unschedulable=True)))
+    assert decide(nodes.world, NOW + 1).visited_nodes == ("x2",)
 
 
 def test_a_node_names_at_most_64_partitions() -> None:

@@ -9,11 +9,25 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, ObjectKind, Outcome, Plan, PollNodes, SubmitJob, UpdateJob
+from scheduler.apply.events import new_world
 from scheduler.decide import AGAIN_S, decide
-from scheduler.events import ObjectUndecoded, OutageBegan, Planned, PodSeen, Scope, Side
-from scheduler.model.kubernetes import PodTerm, Requirement, Undecoded
+from scheduler.events import (
+    JobsPolled,
+    NamespacesListed,
+    NodesListed,
+    ObjectUndecoded,
+    OutageBegan,
+    Planned,
+    PodSeen,
+    PodsListed,
+    Scope,
+    Side,
+    SlurmNodesPolled,
+)
+from scheduler.model.kubernetes import Namespace, PodTerm, Requirement, Undecoded
+from scheduler.model.slurm import Partition
 from scheduler.state.phase import Phase
-from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
+from tests.builders import CONFIG, KUBE_SYSTEM, START, Story, grant, job_of, key_of, node, pod, slurm_node, without
 from tests.defects import breaks_rule, quarantined
 from tests.unit.scheduler.test_large_gangs import labelled
 
@@ -186,3 +200,17 @@ def test_a_pod_that_cannot_be_decoded_any_more_leaves_quarantine(monkeypatch: py
     story.sees(ObjectUndecoded(Undecoded("pod", bad.namespace, bad.name, bad.uid, "nonsense"), Scope.OURS))
     story.decides(NOW + CONFIG.tuning.quarantine_s)
     assert quarantined(story) == set()
+
+
+def test_nothing_is_planned_before_both_clusters_were_listed() -> None:
+    """A list of Slurm's jobs that is still to come may show the job of the pod."""
+    world = new_world(CONFIG, START)
+    managed = Namespace("hpc", "1", {names.MANAGED_LABEL: "true"})
+    world.apply(NamespacesListed((KUBE_SYSTEM, managed)))
+    world.apply(NodesListed((node("x1"),)))
+    for scope, pods in ((Scope.OURS, (pod("train"),)), (Scope.OTHERS, ())):
+        world.apply(PodsListed(scope, pods, START))
+    world.apply(SlurmNodesPolled((slurm_node("x1"),), (Partition("main", default=True),), START))
+    assert decide(world, NOW).actions == ()
+    world.apply(JobsPolled(START, START, {}))
+    assert [type(each) for each in decide(world, NOW).actions] == [AllocateNow]

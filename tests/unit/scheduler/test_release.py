@@ -20,6 +20,7 @@ from scheduler.actions import (
     SubmitJob,
     UpdateJob,
 )
+from scheduler.decide import NODE_POLL_S
 from scheduler.events import NodeDeleted, NodeSeen, PodDeleted, PodSeen, Scope, SlurmNodesPolled
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Container, Pod, PodPhase
@@ -602,6 +603,13 @@ def test_a_grant_on_a_node_that_is_new_in_slurm_is_used_after_a_poll_of_nodes() 
     story.sees(polled("x1", "x9", at=NOW + 0.7))
     [bind] = story.acts(BindPod, NOW + 0.7)
     assert bind.node == "x9"
+
+
+def test_nodes_are_polled_each_second_until_the_new_node_is_known_whatever_other_pods_wait_for() -> None:
+    story = on_a_new_node()
+    for after_s in (0, NODE_POLL_S):
+        story.sees(pod(f"other-{after_s}"))
+        assert PollNodes in map(type, story.decides(NOW + after_s))
 
 
 def test_while_slurms_nodes_cannot_be_read_a_pod_with_a_grant_on_a_new_node_says_so() -> None:

@@ -96,8 +96,9 @@ def test_a_node_that_registered_with_too_little_is_not_shown_as_in_service() -> 
 def test_a_node_that_an_admin_marked_as_failing_is_not_shown_as_in_service() -> None:
     [show] = Nodes([shared()], [theirs("FAIL", "IDLE", reason="fan broken.")], SHARED).looks()
     assert isinstance(show, SetNodeCondition)
-    assert (show.condition, show.message) == (
+    assert (show.condition, show.status, show.message) == (
         names.NODE_DRAINED,
+        False,
         "Slurm node x1 is in the state FAIL: fan broken.",
     )
 
@@ -130,6 +131,18 @@ def test_a_node_that_slurm_powers_up_for_a_job_is_drained_when_it_has_booted() -
     assert nodes.stays(boots, at=NOW, until=NOW + 90) == [[]] * 4
     nodes.shows(theirs("ALLOCATED", "CLOUD", external=False), at=NOW + 120)
     assert nodes.looks(NOW + 120) == [ChangeNode("x1", DRAIN, CORDONED, boots)]
+
+
+def test_a_node_that_slurm_powered_down_and_that_boots_for_no_job_is_drained_at_once() -> None:
+    off = theirs("IDLE", "POWERED_DOWN", "CLOUD", external=False)
+    changes = [each for each in Nodes([shared(unschedulable=True)], [off], SHARED).looks() if isinstance(each, ChangeNode)]
+    assert changes == [ChangeNode("x1", DRAIN, CORDONED, off)]
+
+
+def test_a_node_that_is_uncordoned_while_it_boots_for_a_job_is_resumed_at_once() -> None:
+    boots = theirs("ALLOCATED", "POWERING_UP", "DRAIN", "CLOUD", reason=CORDONED, external=False)
+    changes = [each for each in Nodes([shared()], [boots], SHARED).looks() if isinstance(each, ChangeNode)]
+    assert [each.change for each in changes] == [RESUME]
 
 
 @pytest.mark.parametrize(
