@@ -152,7 +152,7 @@ def _selected_beside(binding: Binding, found: Mapping[str, Place]) -> Mapping[st
 
 def _waits_until(blocked: Blocked, binding: Binding, this_pass: Pass) -> float | None:
     """Until when the bind waits for the obstacle to disappear; None: it waits no longer."""
-    until = _boots_until(binding.job) if blocked.not_ready and not binding.replacing else blocked.until
+    until = _boots_until(binding.job) if blocked.not_ready else blocked.until
     if until is not None and this_pass.now < until:
         return until
     return this_pass.now + RETRY_PLACE_S if binding.replacing else None

@@ -228,7 +228,7 @@ def _usable_kinds(spec: JobSpec, this_pass: Pass) -> list[Alike]:
     They are kept until nodes change: a gang that waits is looked at again after each read of its job.
     """
     world = this_pass.world
-    asked = spec.partition or world.default_partition, spec.excluded_nodes, world.counts_memory
+    asked = spec.partition, spec.excluded_nodes, world.counts_memory
     if (known := world.usable_kinds.get(asked)) is not None:
         return known
     usable = usable_nodes(spec, world)

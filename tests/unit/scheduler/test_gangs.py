@@ -838,6 +838,7 @@ def test_a_gang_that_shares_its_nodes_is_laid_out_by_slurm() -> None:
         (3, {"cpu": 3000, "memory": 4096}, 8192, {}, 2),
         (2, {"cpu": 7000, "memory": 8192}, 8192, {}, 1),
         (2, {"cpu": 3000, "memory": 4096}, 8192, {"max-nodes": "1"}, 2),
+        (5, {"cpu": 2000, "memory": 1}, 4, {}, 3),  # three on each node, although a node holds four
     ],
 )
 def test_a_gang_that_fits_exactly_is_not_refused_because_memory_by_the_cpu_is_rounded_up(

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import BindPod, NudgeScheduler, Outcome, Plan, ReadJob, SetPodCondition
-from scheduler.events import OutageBegan, OutageEnded, Planned, Side
+from scheduler.events import OutageBegan, OutageEnded, Planned, Side, TokenMissing
 from scheduler.model.kubernetes import Condition
 from scheduler.model.slurm import Job
 from scheduler.rules.status import brief, nearest_start
@@ -392,6 +392,17 @@ def test_a_begin_time_waits_for_the_last_nudge_to_be_a_second_ago() -> None:
     assert len(story.acts(NudgeScheduler, DUE + 0.5)) == 1
     assert story.acts(NudgeScheduler, DUE + 1) == []
     assert len(story.acts(NudgeScheduler, DUE + 1.5)) == 1
+
+
+def test_a_begin_time_of_a_user_without_a_token_is_looked_at_once_a_second() -> None:
+    """Slurm would refuse the nudge, which is sent as that user."""
+    story = begins_in_an_hour()
+    story.polls({17: "PENDING", 18: "RUNNING"}, at=DUE)
+    story.polls({17: "PENDING"}, at=DUE + 0.5)
+    assert len(story.acts(NudgeScheduler, DUE + 0.5)) == 1
+    story.sees(TokenMissing("alice", DUE + 1))
+    plan = story.plan(DUE + 1.5)
+    assert (plan.actions, plan.wake_at) == ((), DUE + 2.5)
 
 
 def test_a_job_that_waits_as_its_user_asked_is_no_sign_of_a_twin() -> None:

@@ -509,6 +509,7 @@ def test_a_pod_is_bound_when_slurm_has_prepared_the_node_of_its_job(states: str,
     [said] = story.decides(NOW + 8)
     assert isinstance(said, SetPodCondition)
     assert said.message == f"The bind waits: Slurm {doing} x1 for job 17 (CONFIGURING)."
+    assert not said.warning
     story.polls({17: "RUNNING"}, at=NOW + 10)
     assert len(story.acts(BindPod, NOW + 10)) == 1
 

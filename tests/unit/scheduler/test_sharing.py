@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -200,6 +201,49 @@ def test_memory_limits_where_a_grant_has_shown_that_slurm_does_not_count_it(
     assert asked(story, ring(4, memory=400), NOW + 2).tasks_per_node == a_node
 
 
+def not_counting_memory(*names: str, kube_mib: int, slurm_mib: int) -> Story:
+    """A read grant has shown that Slurm does not count memory."""
+    story = Story(nodes=[node(name, memory=kube_mib) for name in names])
+    in_slurm = [replace(slurm_node(name), cpus=8, memory_mib=slurm_mib) for name in names]
+    story.sees(SlurmNodesPolled(tuple(in_slurm), (Partition("main", default=True),), START))
+    first = pod("first")
+    story.queues(first, 17, at=NOW)
+    story.sees(JobRead(17, NOW + 1, NOW + 1, job_of(first, 17, "RUNNING"), Grant(17, (GrantedNode("x1", 1, 0),))))
+    return story
+
+
+def test_where_slurm_does_not_count_memory_only_the_memory_in_kubernetes_limits() -> None:
+    """slurm.conf often lacks RealMemory there."""
+    story = not_counting_memory("x1", "x2", kube_mib=1000, slurm_mib=1)
+    assert asked(story, ring(4, memory=400), NOW + 2).tasks_per_node == 2
+
+
+def test_where_slurm_does_not_count_memory_it_charges_no_memory_by_the_cpu() -> None:
+    story = not_counting_memory("x1", kube_mib=8192, slurm_mib=8192)
+    assert asked(story, ring(2, cpu=3000, memory=4096), NOW + 2).tasks_per_node is None
+
+
+def test_each_gang_is_laid_out_for_the_nodes_of_its_partition_though_the_default_changes() -> None:
+    story = Story(IGNORING, [having(f"x{number}", rdma=1 + number // 2) for number in range(4)])
+    in_slurm = tuple(slurm_node(f"x{number}", partitions=("main" if number < 2 else "gpu",)) for number in range(4))
+
+    job_ids = count(17)
+
+    def laid_out(partition: str, at: float) -> int | None:
+        says = {"gang-size": "2", **({"partition": partition} if partition else {})}
+        labels = {names.PREFIX + "gang": f"at-{at}"}
+        story.sees(*(pod(f"at-{at}-{number}", labels=labels, says=says, **wanting(rdma=1)) for number in range(2)))
+        [asks] = [each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+        story.ended(asks, at=at, job_id=next(job_ids))
+        return asks.spec.tasks_per_node
+
+    for at, default in ((NOW, "main"), (NOW + 10, "gpu")):
+        partitions = tuple(Partition(name, default=name == default) for name in ("main", "gpu"))
+        story.sees(SlurmNodesPolled(in_slurm, partitions, at))
+        found = [laid_out(partition, at + after_s) for after_s, partition in enumerate(("", "main", "gpu"))]
+        assert found == [1 if default == "main" else None, 1, None]
+
+
 def of_role(role: str) -> tuple[PodTerm, ...]:
     return (PodTerm((Requirement("role", "In", (role,)),), frozenset({"hpc"})),)
 
@@ -244,6 +288,20 @@ def test_anti_affinity_within_one_shape_spreads_that_shape_alone() -> None:
     said = refused(Story(), [launcher, *apart])
     assert "at least 3 nodes in all. If some pods of a kind have anti-affinity" in said
     assert "Only 2 nodes of Slurm partition main can run them." in said
+
+
+def test_a_kind_with_one_pod_a_node_is_charged_what_it_asks_for_and_leaves_the_node_of_another_kind() -> None:
+    """By the CPU, Slurm would charge 4,098 MiB for each worker and 8,193 MiB for the leader: more than the nodes have."""
+    has = {"x1": 4096, "x2": 8192, "x3": 4096}
+    story = Story(nodes=[node(name, cpu=8000, memory=mib) for name, mib in has.items()])
+    in_slurm = tuple(replace(slurm_node(name), cpus=8, memory_mib=mib) for name, mib in has.items())
+    story.sees(SlurmNodesPolled(in_slurm, (Partition("main", default=True),), START))
+    leader, *workers = (
+        replace(each, containers=(Container("main", requests=amounts(cpu=3000, memory=mib)),))
+        for each, mib in zip(led(), (8192, 4096, 4096), strict=True)
+    )
+    spec = asked(story, [leader, *(replace(each, anti_affinity=of_role("worker")) for each in workers)])
+    assert [(each.tasks, each.excluded_nodes) for each in (spec, *spec.parts)] == [(1, "x[1,3]"), (2, "x2")]
 
 
 def test_affinity_within_one_shape_keeps_that_shape_alone_on_one_node() -> None:
