@@ -134,7 +134,7 @@ def read_claims_again(workload: Workload, pods: Iterable[Pod], this_pass: Pass) 
     """Read the volume claims of refused pods again, once in a while: the claims may have been made anew elsewhere (F1)."""
     read_at, found = this_pass.world.claims_read_at, []
     for pod in pods:
-        if pod.claims and pod.uid in read_at:
+        if pod.uid in read_at:
             due = read_at[pod.uid] + again_every_s(this_pass)
             found.append(wake(due) if this_pass.now < due else _read_claims(workload, pod, this_pass))
     return combine(found)

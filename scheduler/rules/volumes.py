@@ -65,7 +65,7 @@ def _about_to_use(claim: str, pod: Pod, this_pass: Pass) -> Pod | None:
     """Another pod that this pass binds, and that uses this claim of the pod; None: there is none."""
     planned = (other for there in this_pass.assumed.values() for other in there.pods.values())
     users = (other for other in planned if other.namespace == pod.namespace and claim in other.claims)
-    return next((other for other in users if other.uid != pod.uid), None)
+    return next(users, None)
 
 
 def why_in_use(pod: Pod, claim: str, user: Pod) -> str:

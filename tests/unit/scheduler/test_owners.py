@@ -75,3 +75,26 @@ def test_of_owners_that_cannot_be_read_a_limited_number_is_remembered(monkeypatc
     for read in story.acts(ReadOwner, NOW):
         story.ended(read, Outcome.UNKNOWN, at=NOW + 1)
     assert len(story.world.cannot_read) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "comment"),
+    [("ReplicaSet", "of the Deployment"), ("CloneSet", "left over"), ("", "of the Deployment")],
+    ids=["Kubernetes copied it", "another controller wrote it", "the Deployment owns the pod"],
+)
+def test_annotations_of_a_replica_set_do_not_count_if_its_deployment_has_others(kind: str, comment: str) -> None:
+    """Kubernetes copies annotations of a Deployment to its ReplicaSets, and never takes them away there."""
+    deployment = OwnerRef("apps/v1", "Deployment", "web", "uid-deployment")
+    between = OwnerRef("apps/v1", kind, "web-1", "uid-between")
+    says = {
+        deployment: Owner(deployment, {"slurm-bridge/comment": "of the Deployment"}),
+        between: Owner(between, {"slurm-bridge/comment": "left over"}, owner=deployment),
+    }
+    story = Story()
+    what = pod("web", owner=between if kind else deployment)
+    story.sees(what)
+    for _ in range(2 if kind else 1):
+        [read] = story.acts(ReadOwner, NOW)
+        story.sees(OwnerRead(read.ref, says[read.ref], NOW, "hpc"))
+        story.ended(read, at=NOW)
+    assert asked(story, what, NOW).spec.comment == comment

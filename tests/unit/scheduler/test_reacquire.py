@@ -879,6 +879,51 @@ def test_an_id_that_was_edited_before_the_job_was_replaced_is_put_back_as_the_ne
     assert restore.annotations == {names.JOB_ID: "30", names.JOB_SINCE: "1970-01-01T00:17:10Z"}
 
 
+@pytest.mark.parametrize(
+    ("gpu", "says", "external", "driver", "exclusive"),
+    [
+        (1, {}, False, False, "exclusive"),
+        (1, {}, False, True, ""),
+        (1, {}, True, False, ""),
+        (0, {}, False, False, ""),
+        (1, {"exclusive": "user"}, False, False, "user"),
+    ],
+    ids=["devices on a node with a slurmd", "with a device driver", "an external node", "no devices", "as it asked"],
+)
+def test_the_new_job_takes_the_node_whole_only_if_the_first_one_did(
+    gpu: int, says: dict[str, str], external: bool, driver: bool, exclusive: str
+) -> None:
+    """On a node with a slurmd, Slurm's own jobs would be given the devices that the pod uses (G2)."""
+    story = Story(replace(CONFIG, device_driver=driver))
+    story.sees(
+        SlurmNodesPolled(
+            (slurm_node("x1", external=external), slurm_node("x2", external=external)),
+            (Partition("main", default=True),),
+            NOW - 1,
+        )
+    )
+    what = pod("train", gpu=gpu, says=says)
+    story.runs(what, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    loses(story, NOW + 7)
+    assert asked_again(story).spec.exclusive == exclusive
+
+
+def test_an_id_that_was_edited_is_put_back_although_the_new_job_got_the_same_id() -> None:
+    """Then the pod shows that this is a new job."""
+    story = Story()
+    asked = lost(story)
+    shown = story.bound(TRAIN, 17, "x2")
+    story.sees(replace(shown, annotations={**shown.annotations, names.JOB_ID: "4"}))
+    story.ended(asked, at=NOW + 7, job_id=17, grant=grant(17, "x2", gpu=1))
+    [restore] = story.acts(RestoreKeys, NOW + 7)
+    assert restore.annotations == {names.JOB_ID: "17"}
+    story.ended(restore, at=NOW + 7)
+    story.sees(shown)
+    [said] = story.acts(SetPodCondition, NOW + 8)
+    assert said.annotations == {names.JOB_ID: "17", names.JOB_SINCE: "1970-01-01T00:17:11Z"}
+
+
 def test_a_time_that_was_edited_before_the_job_was_replaced_is_written_once() -> None:
     story = Story()
     asked = lost(story)

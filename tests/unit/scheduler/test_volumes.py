@@ -99,6 +99,23 @@ def test_of_two_pods_granted_in_one_pass_only_one_gets_the_claim_that_only_one_p
     ]
 
 
+@pytest.mark.parametrize(
+    ("namespace", "claim", "user"),
+    [("other", "data", "bob"), ("hpc", "eval", "alice")],
+    ids=["in another namespace", "of another name"],
+)
+def test_two_pods_granted_in_one_pass_are_both_bound_if_their_claims_are_two(
+    namespace: str, claim: str, user: str
+) -> None:
+    story, other = queues_with_its_claim(), pod("eval", namespace=namespace, claims=(claim,))
+    has_its_claim(story, other, claim=Claim(claim, True, one_pod=True))
+    story.queues(other, 18, at=NOW)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 5)
+    story.reads(job_of(TRAIN, 17), at=NOW + 5, granted=grant(17))
+    story.reads(job_of(other, 18, user=user), at=NOW + 5, granted=grant(18, "x2"))
+    assert {each.job_id for each in story.acts(BindPod, NOW + 5)} == {17, 18}
+
+
 def test_pods_of_a_gang_that_share_a_claim_that_only_one_pod_may_use_say_that_they_cannot_start_together() -> None:
     story = Story()
     story.polls(at=NOW)
