@@ -51,7 +51,9 @@ from scheduler.translate.values import LONGEST_WAIT_S
 
 AT_ONCE = 8000  # comparisons: some milliseconds
 GATES = "It has scheduling gates: no job is requested until the controllers that set the gates remove them."
-GATES_ALONE = "It has scheduling gates: it waits until the controllers that set the gates remove them. Its gang has a job."
+GATES_ALONE = (
+    "It has scheduling gates: it waits until the controllers that set the gates remove them. Its gang has a job."
+)
 QUARANTINED = "quarantined"
 UNSETTLED = "Many pods of its gang changed a moment ago: which of them are its members is determined again first."
 LEFT_OUT = "on which a grant could not be used a while ago"  # F6

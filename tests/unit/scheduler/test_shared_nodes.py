@@ -135,7 +135,9 @@ def test_a_node_that_slurm_powers_up_for_a_job_is_drained_when_it_has_booted() -
 
 def test_a_node_that_slurm_powered_down_and_that_boots_for_no_job_is_drained_at_once() -> None:
     off = theirs("IDLE", "POWERED_DOWN", "CLOUD", external=False)
-    changes = [each for each in Nodes([shared(unschedulable=True)], [off], SHARED).looks() if isinstance(each, ChangeNode)]
+    changes = [
+        each for each in Nodes([shared(unschedulable=True)], [off], SHARED).looks() if isinstance(each, ChangeNode)
+    ]
     assert changes == [ChangeNode("x1", DRAIN, CORDONED, off)]
 
 

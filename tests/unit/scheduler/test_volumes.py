@@ -35,6 +35,7 @@ def test_a_pod_waits_without_a_job_while_another_pod_uses_its_claim_that_only_on
     [said] = story.decides(NOW)
     assert isinstance(said, SetPodCondition)
     assert said.message == f"The pod waits to be submitted: {SAID}."
+    assert not said.warning
     assert story.decides(NOW + 5) == []
     story.sees(PodSeen(Scope.OTHERS, replace(USER, phase=PodPhase.SUCCEEDED)))
     assert [type(each) for each in story.decides(NOW + 10)] == [AllocateNow]
