@@ -253,7 +253,7 @@ def _beyond(tenant: Tenant, pod: Pod, workload: Workload, job: Placeholder, read
         # The default partition is not known while slurmdbd is away.
         slurms_own = this_pass.world.default_partition if option == names.PARTITION else ""
         usual = asked or choice.default or slurms_own or value
-        if is_same(option, value, usual):
+        if value == usual or is_same(option, value, usual):
             continue
         if isinstance(refused := choice.pick(option, value, f"namespace {pod.namespace}"), Refusal):
             return refused.message
