@@ -886,7 +886,7 @@ def test_an_id_that_was_edited_before_the_job_was_replaced_is_put_back_as_the_ne
         (1, {}, False, True, ""),
         (1, {}, True, False, ""),
         (0, {}, False, False, ""),
-        (1, {"exclusive": "user"}, False, False, "user"),
+        (0, {"exclusive": "user"}, False, False, "user"),
     ],
     ids=["devices on a node with a slurmd", "with a device driver", "an external node", "no devices", "as it asked"],
 )
