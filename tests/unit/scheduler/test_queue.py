@@ -73,6 +73,13 @@ def test_a_reason_is_translated_where_it_says_little(job: Job, words: str) -> No
     assert words in message
 
 
+def test_a_reason_about_which_its_user_can_do_nothing_has_no_advice() -> None:
+    story = Story()
+    queued(story)
+    [message] = said(story, waits(reason="Priority"), NOW + 1)
+    assert message.endswith("Job 17, as of 00:17 UTC.")
+
+
 @pytest.mark.parametrize("reason", ["", "None"])
 def test_a_job_that_slurm_has_not_looked_at_yet_is_reported_only_when_that_lasts(reason: str) -> None:
     story = Story()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, SetPodCondition, SubmitJob
 from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model.kubernetes import Toleration
 from scheduler.model.refusal import Refusal
@@ -323,3 +323,24 @@ def test_a_pod_whose_jobs_are_cancelled_again_and_again_says_that_it_waits_for_t
     again = "Earlier jobs of it ended, too: slurm-bridge asks for the next one at 00:17:13 UTC."
     assert said == [f"Slurm job 19 ended: CANCELLED before the pod had a node. {again}"]
     assert len(story.acts(SubmitJob, at)) == 1
+
+
+def test_a_pod_whose_grants_the_bridge_released_does_not_say_that_its_jobs_were_cancelled() -> None:
+    """Then the pod shows why they were released."""
+    story, said, asks, job_id = Story(), list[str](), 0, 17
+    story.sees(pod("train", gpu=1))
+    for at in (NOW + second for second in range(240)):
+        for each in story.decides(at):
+            if isinstance(each, AllocateNow | SubmitJob):
+                asks, job_id = asks + 1, job_id + 1
+                story.ended(each, at=at, job_id=job_id, grant=grant(job_id))
+                story.polls({job_id: "RUNNING"}, at=at)
+            elif isinstance(each, CancelJob):
+                story.ended(each, at=at)
+                story.polls({each.job_id: "CANCELLED"}, at=at + 0.1)
+            else:
+                said += [each.message] if isinstance(each, SetPodCondition) else []
+                story.ended(each, at=at)
+    assert asks > 3
+    assert said
+    assert not [message for message in said if "before the pod had a node" in message]
