@@ -28,6 +28,7 @@ from scheduler.events import (
     OwnerRead,
     PodSeen,
     PodsListed,
+    PolicyChanged,
     Scope,
     Side,
 )
@@ -35,7 +36,8 @@ from scheduler.model.kubernetes import Claim, Namespace, NodeTerm, Owner, Pod, P
 from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
 from scheduler.rules.binding import SHOWN_AFTER_FAILURES
-from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, node, pod, without
+from scheduler.rules.granted import CLAIMS_LATELY_S
+from tests.builders import ALICE, CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, node, pod, without
 from tests.unit.scheduler.test_gangs import asks, granted, launched, launcher_and_workers, member, where
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 
@@ -338,9 +340,9 @@ def test_nodes_are_not_held_without_end_for_a_pod_whose_volume_claim_cannot_be_u
     assert len([each for each in acts if isinstance(each, BindPod)]) == (0 if lost else 1)
 
 
-def granted_after_hours(what: Pod) -> tuple[Story, float]:
-    """The pod's claim was read before its job was submitted, and the job got its nodes two hours later."""
-    story, later = Story(), NOW + 7200
+def granted_later(what: Pod, after_s: float = 7200) -> tuple[Story, float]:
+    """The pod's claim was read before its job was submitted, and the job got its nodes so many seconds later."""
+    story, later = Story(), NOW + after_s
     story.polls(at=NOW)
     story.sees(what)
     [read] = story.acts(ReadClaims, NOW)
@@ -352,10 +354,16 @@ def granted_after_hours(what: Pod) -> tuple[Story, float]:
     return story, later
 
 
+@pytest.mark.parametrize(("more_s", "kind"), [(0, BindPod), (0.5, ReadClaims)])
+def test_a_claim_that_was_read_shortly_before_the_grant_is_not_read_again(more_s: float, kind: type) -> None:
+    story, later = granted_later(replace(TRAIN, claims=("data",)), CLAIMS_LATELY_S + more_s)
+    assert [type(each) for each in story.decides(later)] == [kind]
+
+
 @pytest.mark.parametrize("deleted", [True, False])
 def test_a_claim_that_may_have_been_deleted_while_the_job_waited_is_read_again_before_the_bind(deleted: bool) -> None:
     what = replace(TRAIN, claims=("data",))
-    story, later = granted_after_hours(what)
+    story, later = granted_later(what)
     [read] = story.decides(later)
     assert isinstance(read, ReadClaims)
     problem = "Claim data does not exist." if deleted else ""
@@ -367,7 +375,7 @@ def test_a_claim_that_may_have_been_deleted_while_the_job_waited_is_read_again_b
 
 def test_if_claims_cannot_be_read_any_more_the_pod_is_bound_as_its_claims_were_read_before() -> None:
     what = replace(TRAIN, claims=("data",))
-    story, later = granted_after_hours(what)
+    story, later = granted_later(what)
     bound_at, said = 0, list[str]()
     for after_s in range(200):
         story.polls({17: "RUNNING"}, at=later + after_s)
@@ -599,3 +607,15 @@ def test_a_job_whose_pods_were_replaced_in_turn_while_it_ran_is_not_taken_for_th
     story.reads(read, at=NOW, granted=granted(17, ("x1", 2)))
     acts = story.decides(NOW)
     assert [type(each) for each in acts if isinstance(each, BindPod | CancelJob)] == [BindPod]
+
+
+@pytest.mark.parametrize(("shown", "is_used"), [("teama", True), ("teamb", False)])
+def test_an_account_that_the_bridge_asked_for_stays_allowed_as_slurm_writes_it(shown: str, is_used: bool) -> None:
+    """The policy changed while the job waited.  Slurm keeps names of accounts in lower case."""
+    story, what = Story(), pod("train", says={"account": "TeamA"})
+    story.queues(what, 17, at=NOW)
+    tenant = replace(ALICE, accounts=Choice("", ("teama-dev",)))
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), tenant),)), NOW + 1))
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    story.reads(replace(job_of(what, 17), account=shown), at=NOW + 2, granted=grant(17))
+    assert bool(story.acts(BindPod, NOW + 2)) is is_used
