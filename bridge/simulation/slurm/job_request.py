@@ -68,6 +68,7 @@ def job_of(cluster: SlurmCluster, user: SimUser, body: Body, now: float, *, oper
         gres_text=body.get("tres_per_node", ""),
         task_gres_text=body.get("tres_per_task", ""),
         excluded_text=excluded,
+        required_text=",".join(body.get("required_nodes") or ()),
         time_limit_min=limit,
         time_least_min=least,
         submitted=int(now),

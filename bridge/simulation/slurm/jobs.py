@@ -124,6 +124,7 @@ class SimJob:
     switches: tuple[int, int] = (0, 0)
     constraints: str = ""
     reservation: str = ""
+    required_text: str = ""
     task_gres_text: str = ""
     shared: str = ""
     time_least_min: int = 0

@@ -64,6 +64,7 @@ def _request(asked: Asked, job: SimJob) -> Mapping[str, Any]:
         "nice": job.nice,
         "partition": job.partition,
         "qos": job.qos,
+        "required_nodes": job.required_text,
         "required_switches": job.switches[0],
         "resv_name": job.reservation,
         "shared": [job.shared]
@@ -93,6 +94,7 @@ def _state(asked: Asked, job: SimJob) -> Mapping[str, Any]:
         "job_state": (job.state, *job.flags),
         "het_job_id": number(job.het_id),
         "het_job_offset": number(job.het_offset),
+        "node_count": number(len(job.holdings) or job.wanted.min_nodes),
         "nodes": fold(job.nodes),
         "preempt_time": number(job.preempted),
         "priority": number(0 if job.held else 1),
