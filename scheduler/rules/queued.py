@@ -21,6 +21,7 @@ from scheduler.rules.submission import (
     read_claims_again,
     read_unknown_claims,
     spec_for,
+    translated,
 )
 from scheduler.rules.uninstall import withdraw
 from scheduler.state.backoff import Attempt
@@ -129,6 +130,8 @@ def _update(
     changes = job_update.changes(asked, spec)
     fixed = [job_update.unchangeable(*pair) for pair in zip((spec, *spec.parts), changes, strict=True)]
     fixed_all = frozenset().union(*fixed)
+    if "exclusive" in fixed_all and _is_whole_for_devices(workload, spec, this_pass):
+        fixed_all -= {"exclusive"}  # its user can do nothing about it
     renames_later = _may_wait_for_twin(job) and any("name" in changed for changed in changes)
     postponed = _NAME if renames_later else frozenset[str]()
     possible = [changed - unchanging - postponed for changed, unchanging in zip(changes, fixed, strict=True)]
@@ -153,6 +156,18 @@ def _update(
             f"the pod to submit a job as {spec.user}."
         )
     return update, " ".join(notes)
+
+
+def _is_whole_for_devices(workload: Workload, wanted: JobSpec, this_pass: Pass) -> bool:
+    """True if the pods' job would take nodes whole now, although none of the pods asks for that (G2).
+
+    The waiting job does not.  If its grant needs that, it is released (granted.py).
+    """
+    if not any(component.exclusive for component in (wanted, *wanted.parts)):
+        return False
+    pods = workload.members
+    asked = (translated(workload, pod, len(pods), this_pass) for pod in pods)
+    return not any(isinstance(spec, Refusal) or spec.exclusive for spec in asked)
 
 
 def _may_wait_for_twin(job: Placeholder) -> bool:

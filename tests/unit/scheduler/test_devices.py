@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob
-from scheduler.events import SlurmNodesPolled
+from scheduler.actions import AllocateNow, BindPod, CancelJob, SetPodCondition
+from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Grant, GrantedNode, Job, Partition
 from scheduler.tuning import Config
@@ -168,3 +168,15 @@ def test_a_job_that_was_submitted_for_whole_nodes_with_a_slurmd_is_bound_there()
     grant = Grant(17, (GrantedNode("x2", 1, 100, {"gpu": 1}),))
     story.reads(job_of(train, 17, nodes="x2"), at=NOW + 1, granted=grant)
     assert len(story.acts(BindPod, NOW + 2)) == 1
+
+
+def test_a_waiting_job_whose_external_nodes_are_cordoned_tells_its_user_nothing_about_exclusive_nodes() -> None:
+    """A new job would take the node with a slurmd whole.  No annotation of the pod says so, and recreating it is no help."""
+    story, train = Story(), pod(gpu=1)
+    mixed(story)
+    story.queues(train, 17, at=NOW)
+    story.reads(job_of(train, 17, "PENDING", reason="Resources"), at=NOW + 1)
+    story.sees(NodeSeen(node("x1", unschedulable=True)))
+    said = [each.message for each in story.decides(NOW + 40) if isinstance(each, SetPodCondition)]
+    assert said
+    assert not [message for message in said if "exclusive" in message]
