@@ -58,14 +58,17 @@ def pods_of_lost_jobs(workload: Workload, job: Placeholder, world: World) -> lis
 
     Their label was edited before this process started (relabelled.py).  Slurm does not know their job any more, so nothing
     shows which gang they belong to.  Each pod comes with the lost job that it shows.  If this job holds the node of a pod,
-    this job may have replaced the lost job (S7).
+    this job may have replaced the lost job (S7).  A pod that this process saw come to its node by another client is none of
+    them, whatever id it shows (V7).
     """
     if job.grant is None or len(workload.jobs) < 2:  # usual, and this runs at each visit
         return []
     absent_s = world.config.tuning.absent_s
     unproven = (other for other in world.jobs_of(workload) if other.key is None)
     lost = {other.id: other for other in unproven if other.is_lost(absent_s)}
-    bound_pods = [(pod, shown_id(pod)) for pod in workload.unfinished if workload.node_of(pod)]
+    bound_pods = [
+        (pod, shown_id(pod)) for pod in workload.unfinished if workload.node_of(pod) and pod.uid not in workload.strays
+    ]
     if all(job_id != job.id for _, job_id in bound_pods):
         return []
     granted = {node.name for node in job.grant.everywhere}

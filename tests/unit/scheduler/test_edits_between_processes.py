@@ -227,3 +227,19 @@ def test_after_a_restart_such_a_pod_does_not_end_the_gang_either() -> None:
     stray = member(2, 2, created=START - 60, node="x2", phase=PodPhase.RUNNING, started=START - 50)
     story = Story(pods=(*gang_bound(), stray))
     assert harm(lives(story, {17: GANGS_JOB}, START + 2)) == []
+
+
+def test_a_pod_that_another_client_binds_beside_its_gang_is_not_ended_for_a_job_that_slurm_does_not_have() -> None:
+    """The pod waits in place of one that terminates, and shows an invented id when the other client binds it."""
+    story = Story()
+    shown = gang_runs(story, [member(number, 2) for number in range(2)], ("x1", 2), at=START + 20)
+    story.sees(*(replace(each, deleting_at=START + 50, grace_s=600) for each in shown[1:]))
+    late = member(2, 2, created=START + 50)
+    story.sees(late)
+    annotations = {**late.annotations, names.JOB_ID: "4000000"}
+    story.sees(replace(late, node="x2", phase=PodPhase.RUNNING, started=START + 52, annotations=annotations))
+    jobs = {17: replace(GANGS_JOB, submitted=START + 20)}
+    done = lives(story, jobs, START + 53, seconds=5)
+    story.reads(None, job_id=4000000, at=START + 58)
+    done += lives(story, jobs, START + 59, seconds=60)
+    assert harm(done) == []
