@@ -42,7 +42,7 @@ INSTALLING = [
 ]
 LOOKING = lines("install.md", "Look")
 METRICS = lines("install.md", "Metrics")
-# Two files of commands: a kubeconfig with a token of 90 days, and one that does not expire in its place.
+# Two blocks of commands.  Each writes a kubeconfig: the first with a token of 90 days, the second with a lasting token.
 KUBECONFIGS = re.findall(r"^```sh\n(.*?)^```$", INSTALL.split("\n## Outside Kubernetes")[1], re.MULTILINE | re.DOTALL)
 NEW_TOKEN, WITH_KUSTOMIZE, WITHOUT = lines("operations.md", "Tokens")
 # What the Prometheus operator reads, and what it calls that.

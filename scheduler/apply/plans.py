@@ -257,19 +257,14 @@ def _pod_condition_planned(world: World, action: act.SetPodCondition, at: float)
         return
     before = workload.status_about(subject_of(action), action.uid)
     event_at = at if action.event else (before.event_at if before else float("-inf"))
-    is_first, failures = action.event == names.SUBMITTED, before.failures if before else 0
-    status = LastStatus(
-        action.condition, action.message, action.essence, action.starts, at, event_at, is_first, failures
-    )
+    is_first = action.event == names.SUBMITTED
+    status = LastStatus(action.condition, action.message, action.essence, action.starts, at, event_at, is_first)
     workload.note_status(subject_of(action), action.uid, status)
 
 
 def _job_condition_planned(world: World, action: act.SetJobCondition, at: float) -> None:
-    workload = world.workloads[action.key]
-    before = workload.status_about(subject_of(action), action.uid)
-    failures = before.failures if before else 0
-    status = LastStatus(action.condition, action.message, action.essence, None, at, at, failures=failures)
-    workload.note_status(subject_of(action), action.uid, status)
+    status = LastStatus(action.condition, action.message, action.essence, None, at, at)
+    world.workloads[action.key].note_status(subject_of(action), action.uid, status)
 
 
 def _restore_planned(world: World, action: act.RestoreKeys, at: float) -> None:

@@ -354,7 +354,9 @@ class Workload:
         return about.get(subject) if about is not None else None
 
     def note_status(self, subject: str, uid: str, status: LastStatus) -> None:
-        """Note that this process shows that status on the pod now."""
+        """Note that this process shows that status on the pod now.  Failed writes of the status before it count on."""
+        if (before := self.status_about(subject, uid)) is not None:
+            status.failures = before.failures
         self.last_status.setdefault(uid, {})[subject] = status
 
     def shown_condition(self, pod: Pod) -> Condition | None:

@@ -230,7 +230,7 @@ def test_after_a_restart_such_a_pod_does_not_end_the_gang_either() -> None:
 
 
 def test_a_pod_that_another_client_binds_beside_its_gang_is_not_ended_for_a_job_that_slurm_does_not_have() -> None:
-    """The pod waits in place of one that terminates, and shows an invented id when the other client binds it."""
+    """Another pod of the gang terminates, so this pod waits.  The other client writes an invented job id on this pod."""
     story = Story()
     shown = gang_runs(story, [member(number, 2) for number in range(2)], ("x1", 2), at=START + 20)
     story.sees(*(replace(each, deleting_at=START + 50, grace_s=600) for each in shown[1:]))

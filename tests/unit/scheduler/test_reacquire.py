@@ -868,11 +868,17 @@ def test_what_the_bridge_writes_about_a_new_job_is_no_edit() -> None:
     assert restore.annotations == {names.JOB_SINCE: "1970-01-01T00:17:10Z"}
 
 
-def test_an_id_that_was_edited_before_the_job_was_replaced_is_put_back_as_the_new_one() -> None:
+def lost_with_an_edited_id() -> tuple[Story, AllocateNow, Pod]:
+    """The job is lost, and its id on the pod was edited.  Also the request for the nodes, and the pod as it was bound."""
     story = Story()
     asked = lost(story)
     shown = story.bound(TRAIN, 17, "x2")
     story.sees(replace(shown, annotations={**shown.annotations, names.JOB_ID: "4"}))
+    return story, asked, shown
+
+
+def test_an_id_that_was_edited_before_the_job_was_replaced_is_put_back_as_the_new_one() -> None:
+    story, asked, _ = lost_with_an_edited_id()
     story.ended(asked, at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
     [restore] = [each for each in story.decides(NOW + 7) if isinstance(each, SetPodCondition | RestoreKeys)]
     assert isinstance(restore, RestoreKeys)
@@ -911,10 +917,7 @@ def test_the_new_job_takes_the_node_whole_only_if_the_first_one_did(
 
 def test_an_id_that_was_edited_is_put_back_although_the_new_job_got_the_same_id() -> None:
     """Then the pod shows that this is a new job."""
-    story = Story()
-    asked = lost(story)
-    shown = story.bound(TRAIN, 17, "x2")
-    story.sees(replace(shown, annotations={**shown.annotations, names.JOB_ID: "4"}))
+    story, asked, shown = lost_with_an_edited_id()
     story.ended(asked, at=NOW + 7, job_id=17, grant=grant(17, "x2", gpu=1))
     [restore] = story.acts(RestoreKeys, NOW + 7)
     assert restore.annotations == {names.JOB_ID: "17"}
