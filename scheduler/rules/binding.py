@@ -420,13 +420,14 @@ def _cancel_may_take_effect(binding: Binding, this_pass: Pass) -> Decision | Non
     """The wait while a cancel that was sent before may still end the job, and the pods with it.  None: no cancel may.
 
     The answer to a cancel was lost; or a previous process made the job, or a former job of its id and name, and may have
-    cancelled it just before it was killed.  But if it bound a pod of the gang for the job, it used the grant, and the other
-    members must not come late (W9).  Once no such cancel can take effect any more, a poll or a read has to show that the job
-    lives.
+    cancelled it just before it was killed.  But if it bound a pod of the gang for the job, and the pod runs, it used the
+    grant, and the other members must not come late (W9).  A pod that has finished may have run for that former job.  Once
+    no such cancel can take effect any more, a poll or a read has to show that the job lives.
     """
     world, job = this_pass.world, binding.job
     is_new = job.asked_at is not None and (job.id, job.key) not in world.earlier_jobs
-    is_used = is_new or bool(binding.nodes)
+    bound = (pod for pod in binding.unfinished if pod.uid in binding.nodes)
+    is_used = is_new or any(binding.workload.is_bound_for(pod, job) for pod in bound)
     sent_before = float("-inf") if is_used else world.quiet_until()
     lost_until = world.lost_cancels.get((job.id, job.key), float("-inf"))
     until = max(lost_until, sent_before)
