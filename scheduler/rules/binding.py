@@ -26,8 +26,8 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
 from scheduler.rules.submission import asked_by, translated
 from scheduler.rules.volumes import await_volumes, users_of_volumes, why_in_use, why_not_made
-from scheduler.state.named_job import shown_number
-from scheduler.state.own_keys import own_annotation
+from scheduler.state.named_job import names_job, shown_number
+from scheduler.state.own_keys import own_annotation, without_edits
 from scheduler.state.placeholder import MAX_BIND_FAILURES, Placeholder
 from scheduler.state.workload import Workload
 from scheduler.translate.gang import SHAPE, components
@@ -420,14 +420,14 @@ def _cancel_may_take_effect(binding: Binding, this_pass: Pass) -> Decision | Non
     """The wait while a cancel that was sent before may still end the job, and the pods with it.  None: no cancel may.
 
     The answer to a cancel was lost; or a previous process made the job, or a former job of its id and name, and may have
-    cancelled it just before it was killed.  But if it bound a pod of the gang for the job, and the pod runs, it used the
-    grant, and the other members must not come late (W9).  A pod that has finished may have run for that former job.  Once
-    no such cancel can take effect any more, a poll or a read has to show that the job lives.
+    cancelled it just before it was killed.  But if it bound a pod of the gang for this job, not for the former one, it used
+    the grant, and the other members must not come late (W9).  Once no such cancel can take effect any more, a poll or a read
+    has to show that the job lives.
     """
     world, job = this_pass.world, binding.job
     is_new = job.asked_at is not None and (job.id, job.key) not in world.earlier_jobs
-    bound = (pod for pod in binding.unfinished if pod.uid in binding.nodes)
-    is_used = is_new or any(binding.workload.is_bound_for(pod, job) for pod in bound)
+    bound = (without_edits(binding.workload, pod) for pod in binding.workload.pods.values() if pod.uid in binding.nodes)
+    is_used = is_new or any(names_job(pod, job, world) for pod in bound)
     sent_before = float("-inf") if is_used else world.quiet_until()
     lost_until = world.lost_cancels.get((job.id, job.key), float("-inf"))
     until = max(lost_until, sent_before)

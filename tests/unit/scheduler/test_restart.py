@@ -276,13 +276,14 @@ def test_no_pod_is_bound_for_the_job_of_a_process_before_while_its_cancel_may_ta
 def test_pods_that_finished_for_a_former_job_of_its_id_do_not_show_that_no_cancel_of_a_job_is_on_its_way() -> None:
     """slurmctld lost the jobs of the gang's first pods, and gave their job's id to the job of its next pods."""
     story = Story()
-    former = [story.bound(pod(f"a-{number}", **RING), 17, phase=PodPhase.SUCCEEDED) for number in range(2)]
+    ran = {"phase": PodPhase.SUCCEEDED, "bound_at": START - 50, "started": START - 50}
+    former = [story.bound(pod(f"a-{number}", **RING), 17, **ran) for number in range(2)]
     waits = [pod(f"b-{number}", **RING) for number in range(2)]
     story.polls({17: "RUNNING"}, at=START + 0.1)
     story.sees(*former, *waits)
     key = story.world.key_of_pod[waits[0].uid]
     assert key == story.world.key_of_pod[former[0].uid]
-    shown = replace(job_of(waits[0], 17), name=names.job_name("hpc/ring", CLUSTER, key))
+    shown = replace(job_of(waits[0], 17, submitted=START - 5), name=names.job_name("hpc/ring", CLUSTER, key))
     for read in story.acts(ReadJob, START + 0.2):
         story.reads(shown, at=START + 0.2, granted=grant(17, cpus=2, memory=200))
         story.ended(read, at=START + 0.2)
