@@ -253,6 +253,8 @@ def _prove(world: World, workload: Workload, job: Placeholder, read: Job, began:
 
 def _take_details(world: World, workload: Workload, job: Placeholder, read: Job, grant: Grant | None) -> None:
     before, job.job = job.job, read
+    if before is None:
+        job.chosen_by_slurm = {names.ACCOUNT: read.account, names.QOS: read.qos}
     if before is not None and holds_nodes(before.states) and before.time_limit_min != read.time_limit_min:
         job.limit_before = before.time_limit_min
     if grant is not None:

@@ -83,6 +83,8 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
         return
     if event.outcome is Outcome.DONE:
         _take_changes(job, action)
+        if "partition" in action.changes:
+            workload.asked_in = action.spec.partition or world.default_partition
         return
     world.back_off(workload, event.at, attempt=Attempt.UPDATE_JOB)
     if event.outcome is not Outcome.REFUSED or event.refusal is None or event.refusal.later:
@@ -116,6 +118,7 @@ def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
     job.spec = with_changes(asked, action.spec, action.component, action.changes)
     if "partition" in action.changes and action.component == 0 and job.job is not None and action.spec.partition:
         job.job = replace(job.job, partition=action.spec.partition)  # where its nodes are judged (F2)
+    job.chosen_by_slurm = {key: value for key, value in job.chosen_by_slurm.items() if key not in action.changes}
     if job.refused_changes or job.one_by_one:
         taken = {(action.component, field) for field in action.changes}
         job.refused_changes = {field: refused for field, refused in job.refused_changes.items() if field not in taken}

@@ -242,21 +242,24 @@ def _beyond(tenant: Tenant, pod: Pod, workload: Workload, job: Placeholder, read
     """What the policy does not allow of the job as it was read, in words; "": nothing.
 
     A job that this process did not submit may have been submitted under another policy, or by its user by hand (V8).  The
-    user may also change the account, partition or QOS of a waiting job.  The values that the bridge asked for stay allowed.
+    user may also change the account, partition or QOS of a waiting job, or of one of its components.  The values that the
+    bridge asked for stay allowed, and so does what Slurm chose if the bridge asked for none.
     """
-    spec = job.spec
-    for option, choice, value, asked in (
-        (names.ACCOUNT, tenant.accounts, read.account, spec.account if spec is not None else ""),
-        (names.PARTITION, tenant.partitions, read.partition, workload.asked_in if spec is not None else ""),
-        (names.QOS, tenant.qos, read.qos, spec.qos if spec is not None else ""),
+    spec, slurms_own = job.spec, job.chosen_by_slurm
+    # The default partition is not known while slurmdbd is away.
+    default_partition = this_pass.world.default_partition
+    for option, choice, asked, by_slurm in (
+        (names.ACCOUNT, tenant.accounts, spec.account if spec is not None else "", slurms_own.get(names.ACCOUNT)),
+        (names.PARTITION, tenant.partitions, workload.asked_in if spec is not None else "", default_partition),
+        (names.QOS, tenant.qos, spec.qos if spec is not None else "", slurms_own.get(names.QOS)),
     ):
-        # The default partition is not known while slurmdbd is away.
-        slurms_own = this_pass.world.default_partition if option == names.PARTITION else ""
-        usual = asked or choice.default or slurms_own or value
-        if value == usual or is_same(option, value, usual):
-            continue
-        if isinstance(refused := choice.pick(option, value, f"namespace {pod.namespace}"), Refusal):
-            return refused.message
+        for component in (read, *read.parts):
+            value: str = getattr(component, option)
+            usual = asked or choice.default or by_slurm or value
+            if value == usual or is_same(option, value, usual):
+                continue
+            if isinstance(refused := choice.pick(option, value, f"namespace {pod.namespace}"), Refusal):
+                return refused.message
     return ""
 
 

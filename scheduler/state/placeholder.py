@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from scheduler.model.amounts import EMPTY
+from scheduler.model.amounts import EMPTY, NO_TEXT
 from scheduler.model.slurm import Grant, Job, JobSpec, States, holds_nodes, is_ended
 from scheduler.policy.rules import Tenant
 from scheduler.state.estimates import Estimate
@@ -68,6 +68,7 @@ _OF_ONE_JOB = (
     "cancelled_for",
     "refused_changes",
     "one_by_one",
+    "chosen_by_slurm",
 )
 
 
@@ -116,6 +117,8 @@ class Placeholder:
     bind_trouble  why the last bind to the present grant failed, a sentence; "": none failed, or one succeeded since
     refused_changes  index of a component, and field of JobSpec, to the change of this field that Slurm refused last
     one_by_one    an update of several fields was refused, so the fields are changed one by one: Slurm takes all or nothing
+    chosen_by_slurm  annotation to the value that the first read by this process showed: Slurm's default, if the pods ask for
+                  none; without options that the bridge changed since
     """
 
     id: int
@@ -154,6 +157,7 @@ class Placeholder:
     cancelled_for: str = ""
     refused_changes: Mapping[tuple[int, str], RefusedChange] = field(default_factory=dict)
     one_by_one: bool = False
+    chosen_by_slurm: Mapping[str, str] = NO_TEXT
 
     def forget_former_job(self) -> None:
         """Slurm gave the id to another job: forget what was asked for, granted, refused and recorded under this id before."""

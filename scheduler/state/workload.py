@@ -55,7 +55,7 @@ class Workload:
     retry_at    when the workload is submitted again after a refusal, epoch seconds
     backoff     the backoff of all attempts that are of no kind of Attempt
     backoffs    kind of attempt to its backoff, if the last attempt failed
-    asked_in    the partition of the last submission
+    asked_in    the partition of the last submission, or to which the bridge moved the job since
     immediate_refused  the last immediate allocation was refused, so the next job is submitted to the queue
     updated_at  when its waiting job was updated last
     twin_searched_at  when all jobs were read last because of an unknown twin of its job

@@ -18,6 +18,7 @@ from scheduler.actions import (
     ReadOwner,
     SetPodCondition,
     SubmitJob,
+    UpdateJob,
 )
 from scheduler.events import (
     ClaimsRead,
@@ -37,6 +38,7 @@ from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
 from scheduler.rules.binding import SHOWN_AFTER_FAILURES
 from scheduler.rules.granted import CLAIMS_LATELY_S
+from scheduler.tuning import Config
 from tests.builders import ALICE, CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, node, pod, without
 from tests.unit.scheduler.test_gangs import asks, granted, launched, launcher_and_workers, member, where
 from tests.unit.scheduler.test_gangs import runs as gang_runs
@@ -619,3 +621,62 @@ def test_an_account_that_the_bridge_asked_for_stays_allowed_as_slurm_writes_it(s
     story.polls({17: "RUNNING"}, at=NOW + 2)
     story.reads(replace(job_of(what, 17), account=shown), at=NOW + 2, granted=grant(17))
     assert bool(story.acts(BindPod, NOW + 2)) is is_used
+
+
+def tenant_of(*, allowed: tuple[str, ...]) -> Config:
+    """A policy without defaults, in which pods may choose one of these values for each option."""
+    one_of = Choice("", allowed)
+    return replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("alice", one_of, one_of, one_of)),)))
+
+
+@pytest.mark.parametrize("option", ["account", "qos"])
+@pytest.mark.parametrize(("allowed", "is_used"), [((), False), (("other",), True)])
+def test_a_job_to_which_its_user_gave_what_the_policy_does_not_allow_is_not_used_if_its_pod_asks_for_nothing(
+    option: str, allowed: tuple[str, ...], is_used: bool
+) -> None:
+    """The policy has no default, so the job had Slurm's (V8)."""
+    story, what = Story(tenant_of(allowed=allowed)), pod("train")
+    story.queues(what, 17, at=NOW)
+    story.reads(replace(job_of(what, 17, "PENDING"), account="usual", qos="usual"), at=NOW + 1)
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    story.reads(
+        replace(job_of(what, 17), **{"account": "usual", "qos": "usual", option: "other"}),
+        at=NOW + 2,
+        granted=grant(17),
+    )
+    acts = story.decides(NOW + 2)
+    assert [type(each) for each in acts if isinstance(each, BindPod | CancelJob)] == [BindPod if is_used else CancelJob]
+
+
+@pytest.mark.parametrize("option", ["account", "partition", "qos"])
+def test_a_gang_whose_user_gave_one_component_of_its_job_what_the_policy_does_not_allow_is_not_bound(
+    option: str,
+) -> None:
+    story, pods = Story(tenant_of(allowed=())), kinds(1, 2)
+    story.sees(*pods)
+    [submit] = story.acts(SubmitJob, NOW)
+    story.ended(submit, at=NOW, job_id=17)
+    read, granted_in_parts = in_parts(submit.spec, "x1", "x2")
+    read = replace(read, account="usual", qos="usual")
+    [part] = (replace(each, account="usual", qos="usual") for each in read.parts)
+    waits = frozenset({"PENDING"})
+    story.reads(replace(read, states=waits, parts=(replace(part, states=waits),)), at=NOW + 1)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 2)
+    story.reads(replace(read, parts=(replace(part, **{option: "other"}),)), at=NOW + 2, granted=granted_in_parts)
+    [release] = story.acts(CancelJob, NOW + 2)
+    assert f'The {option} "other" is not allowed for namespace hpc.' in release.reason
+
+
+@pytest.mark.parametrize("option", ["partition", "qos"])
+def test_a_job_whose_pod_asks_for_nothing_any_more_is_used_with_the_default_of_slurm(option: str) -> None:
+    story, what = Story(tenant_of(allowed=("gpu",))), pod("train", says={option: "gpu"})
+    story.queues(what, 17, at=NOW)
+    as_asked = replace(job_of(what, 17, "PENDING"), **{"qos": "usual", option: "gpu"})
+    story.reads(as_asked, at=NOW + 1)
+    story.sees(replace(what, annotations={}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.ended(update, at=NOW + 2)
+    story.polls({17: "RUNNING"}, at=NOW + 3)
+    story.reads(replace(job_of(what, 17), qos="usual"), at=NOW + 3, granted=grant(17))
+    acts = story.decides(NOW + 3)
+    assert [type(each) for each in acts if isinstance(each, BindPod | CancelJob)] == [BindPod]
