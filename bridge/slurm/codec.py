@@ -80,6 +80,10 @@ def job_number(value: str | int) -> int:
     return number
 
 
+# Reasons of a component that waits for its turn, or for the other components.
+_TURN = frozenset({"", "None", "Priority", "Resources", "Dependency"})
+
+
 def job(answer: wire.JobAnswer, job_id: int) -> Job:
     """The job of that id; the leader of a heterogeneous job comes with its further components, in their order.
 
@@ -93,7 +97,17 @@ def job(answer: wire.JobAnswer, job_id: int) -> Job:
     if found.het_id != job_id:
         return found
     others = (_one_job(other) for other in answer.jobs if other is not seen and other.het_job_id.value == job_id)
-    return replace(found, parts=tuple(sorted(others, key=lambda part: part.het_offset or 0)))
+    parts = sorted(others, key=lambda part: part.het_offset or 0)
+    return replace(found, parts=tuple(parts), reason=_reason(found, parts))
+
+
+def _reason(leader: Job, parts: Iterable[Job]) -> str:
+    """Why the heterogeneous job waits.  If one component is held, Slurm starts none, and the leader still shows "None".
+
+    New components may show for a moment that they depend on each other (docs/decisions/0002).
+    """
+    waiting = (each.reason for each in (leader, *parts) if "PENDING" in leader.states)
+    return next((reason for reason in waiting if reason not in _TURN), leader.reason)
 
 
 def _one_job(seen: wire.Job) -> Job:
@@ -120,6 +134,8 @@ def _one_job(seen: wire.Job) -> Job:
         excluded_nodes=seen.excluded_nodes,
         required_nodes=seen.required_nodes,
         least_nodes=seen.node_count.value,
+        constraints=seen.features,
+        memory_mib=seen.memory_per_node.value,
         dependency=seen.dependency,
         exit_code=seen.exit_code.return_code.value or 0,
         tasks=seen.tasks.value or 1,

@@ -160,6 +160,8 @@ class Job(msgspec.Struct):
     excluded_nodes: str = ""
     required_nodes: str = ""
     node_count: Number = msgspec.field(default_factory=Number)
+    features: str = ""
+    memory_per_node: Number = msgspec.field(default_factory=Number)
     dependency: str = ""
     step_id: StepId = msgspec.field(default_factory=StepId)
     time_limit: Number = msgspec.field(default_factory=Number)

@@ -82,7 +82,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     if job is None:
         return
     if event.outcome is Outcome.DONE:
-        _take_changes(job, action)
+        _take_changes(job, action, event.at)
         if "partition" in action.changes:
             workload.asked_in = action.spec.partition or world.default_partition
         return
@@ -112,17 +112,20 @@ def _note_accounting_outage(world: World, event: ev.ActionEnded) -> bool:
     return True
 
 
-def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
+def _take_changes(job: Placeholder, action: act.UpdateJob, at: float) -> None:
     """Note that the job has the changed options.  It keeps its other options, even if the new translation differs."""
     asked = job.spec or (adopted(action.spec, job.job) if job.job is not None else action.spec)
     job.spec = with_changes(asked, action.spec, action.component, action.changes)
     if "partition" in action.changes and action.component == 0 and job.job is not None and action.spec.partition:
         job.job = replace(job.job, partition=action.spec.partition)  # where its nodes are judged (F2)
     job.chosen_by_slurm = {key: value for key, value in job.chosen_by_slurm.items() if key not in action.changes}
+    options = action.changes - {"excluded_nodes"}  # which change with the nodes, again and again
+    if options:
+        job.changed_at = at
     if job.refused_changes or job.one_by_one:
         taken = {(action.component, field) for field in action.changes}
         job.refused_changes = {field: refused for field, refused in job.refused_changes.items() if field not in taken}
-        if action.changes - {"excluded_nodes"}:  # which change with the nodes, again and again
+        if options:
             job.retry_changes()  # they may depend on what was changed now
 
 

@@ -145,9 +145,11 @@ class Job:
 
     submitted, starts, ends   epoch seconds; `starts` of a pending job is Slurm's expected start; None: not known
     preempted                 when its preemption began, while its grace runs; None: it is not preempted
-    reason                    why it is pending, or why it ended ("Resources", "Priority", "None")
+    reason                    why it is pending, or why it ended ("Resources", "Priority", "None"); of a waiting heterogeneous
+                              job: the reason of the component that keeps it from its turn
     planned_nodes             the nodes on which Slurm plans to start the job, a hostlist
     required_nodes            nodes that it must have, a hostlist; least_nodes: how many it takes at least; None: not known
+    constraints, memory_mib   features that its nodes must have; memory on each node, None: not known, or asked for by CPU
     sluid                     never reused, unlike the id (Slurm facts 2, docs/decisions/0005); "": this Slurm has none
     dependency                the conditions that the job still waits for ("singleton(unfulfilled),afterany:8(unfulfilled)")
     exit_code                 the number before the colon in sacct's ExitCode
@@ -179,6 +181,8 @@ class Job:
     excluded_nodes: str = ""
     required_nodes: str = ""
     least_nodes: int | None = None
+    constraints: str = ""
+    memory_mib: int | None = None
     dependency: str = ""
     exit_code: int = 0
     tasks: int = 1

@@ -24,8 +24,12 @@ def set_in_slurm(asked: JobSpec, read: Job) -> str:
     """The options of the job that its pods did not ask for and for which it waits, as a noun phrase; "": there are none."""
     found = list(filter(None, (_of_reason(asked, read), _nodes(asked, read))))
     is_one = asked.tasks == 1 and not asked.parts
-    if is_one and read.least_nodes is not None and read.least_nodes > 1 and not asked.required_nodes:
+    if is_one and (read.least_nodes or 0) > 1 and not asked.required_nodes:
         found.append(f"{read.least_nodes:,} nodes")
+    if read.reason == "BadConstraints" and read.constraints and not asked.constraints:
+        found.append(f"the constraint {read.constraints}")
+    if read.reason == "BadConstraints" and is_one and (read.memory_mib or 0) > asked.memory_mib:
+        found.append(f"{read.memory_mib:,} MiB of memory")
     return " and ".join(found)
 
 

@@ -93,6 +93,11 @@ def outage(pods: Iterable[Pod], lost: OutageBegan, meanwhile: str, this_pass: Pa
 
 def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
     """Slurm's reason in words, the partition, the expected start, the place, the time of this status, and what to do (Q2)."""
+    return _waits(workload, job, _others_set(workload, job, this_pass), this_pass)
+
+
+def _waits(workload: Workload, job: Job, others_set: str, this_pass: Pass) -> str:
+    """As `waits`.  others_set: what to do about what others set in Slurm (`_others_set`)"""
     reason = job.reason or "None"
     known = meaning_of(reason)
     why = f"{reason}: {with_value(known, job, this_pass.world)}" if known is not None else reason
@@ -101,8 +106,7 @@ def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
     queue = (
         f"; number {place.number:,} of slurm-bridge's {place.of:,} waiting jobs there" if place and place.of > 1 else ""
     )
-    to_do = f" You can {_plain(known.user, job)}." if known is not None and known.user else ""
-    to_do = _others_set(workload, job, this_pass) or to_do
+    to_do = others_set or (f" You can {_plain(known.user, job)}." if known is not None and known.user else "")
     return f"Waiting in Slurm partition {job.partition} ({why}){start}{queue}. Job {job.id}, as of {clock(now, now)}.{to_do}"
 
 
@@ -110,7 +114,12 @@ def _others_set(workload: Workload, job: Job, this_pass: Pass) -> str:
     """What the job waits for although its pods did not ask for it, and what to do; begins with a space.  "": nothing."""
     known = this_pass.world.job_of.get(workload.key)
     asked = (known.spec or known.adopted_as) if known is not None else None
-    if asked is None or not (found := set_in_slurm(asked, job)):
+    if (
+        known is None
+        or asked is None
+        or known.read_began <= known.changed_at
+        or not (found := set_in_slurm(asked, job))
+    ):
         return ""
     return (
         f" Set in Slurm, not by the pod: {found}. You can ask the admin of Slurm to change job {job.id} "
@@ -197,8 +206,8 @@ def _expected_start(job: Job, this_pass: Pass) -> float | None:
 
 def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str = "") -> Decision:
     """Show why the pod waits in Slurm's queue.  note: a sentence that is added"""
-    message = waits(workload, job, this_pass) + (f" {note}" if note else "")
     others_set = _others_set(workload, job, this_pass)
+    message = _waits(workload, job, others_set, this_pass) + (f" {note}" if note else "")
     essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note + others_set)
     starts = _expected_start(job, this_pass)
     reason = this_pass.world.config.pending_reason or names.PENDING

@@ -69,6 +69,7 @@ _OF_ONE_JOB = (
     "refused_changes",
     "one_by_one",
     "chosen_by_slurm",
+    "changed_at",
 )
 
 
@@ -119,6 +120,7 @@ class Placeholder:
     one_by_one    an update of several fields was refused, so the fields are changed one by one: Slurm takes all or nothing
     chosen_by_slurm  annotation to the value that the first read by this process showed: Slurm's default, if the pods ask for
                   none; without options that the bridge changed since
+    changed_at    when the bridge last changed another option of the job than its excluded nodes
     """
 
     id: int
@@ -158,6 +160,7 @@ class Placeholder:
     refused_changes: Mapping[tuple[int, str], RefusedChange] = field(default_factory=dict)
     one_by_one: bool = False
     chosen_by_slurm: Mapping[str, str] = NO_TEXT
+    changed_at: float = float("-inf")
 
     def forget_former_job(self) -> None:
         """Slurm gave the id to another job: forget what was asked for, granted, refused and recorded under this id before."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import SetPodCondition
+from scheduler.actions import SetPodCondition, UpdateJob
 from scheduler.model.slurm import Job
 from tests.builders import START, Story, job_of, pod
 
@@ -51,6 +51,8 @@ def test_a_pod_whose_job_an_admin_bound_to_a_node_that_it_cannot_use_does_not_on
         (waits("DependencyNeverSatisfied", dependency="afterok:8(failed)"), "the dependency afterok:8(failed)."),
         (waits("ReservationDeleted"), "a reservation."),
         (waits("ReservationInvalid"), "a reservation."),
+        (waits("BadConstraints", memory_mib=99_999), "99,999 MiB of memory."),
+        (waits("BadConstraints", constraints="h100"), "the constraint h100."),
     ],
 )
 def test_an_option_that_the_pod_did_not_ask_for_is_named_in_place_of_advice_about_an_annotation(
@@ -72,6 +74,12 @@ def test_an_option_that_the_pod_did_not_ask_for_is_named_in_place_of_advice_abou
         ),
         (waits("Dependency", dependency="singleton(unfulfilled)"), {}, ""),
         (waits("Resources", least_nodes=1), {}, "You can request less, or a shorter time limit."),
+        (waits("Resources", memory_mib=99_999), {}, "You can request less, or a shorter time limit."),
+        (
+            waits("BadConstraints", constraints="h100", memory_mib=100),
+            {"constraints": "h100"},
+            "You can correct constraints, the node selector or the requests.",
+        ),
     ],
 )
 def test_an_option_that_the_pod_or_the_bridge_asked_for_is_not_said_to_be_set_by_others(
@@ -93,3 +101,20 @@ def test_a_pod_shows_no_more_that_others_set_something_when_they_have_taken_it_b
     [report] = story.acts(SetPodCondition, NOW + 8)
     assert report.condition == names.PENDING
     assert "Set in Slurm" not in report.message
+
+
+def test_a_pod_whose_user_took_an_option_back_does_not_show_that_others_set_it() -> None:
+    """The last read of the job is older than the change, so it still shows the reason of the option."""
+    what, story = pod(says={"begin": "now+1hour"}), Story()
+    story.queues(what, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.reads(waits("BeginTime"), at=NOW + 4)
+    [report] = story.acts(SetPodCondition, NOW + 4)
+    story.ended(report, at=NOW + 4)
+    story.sees(replace(what, annotations={}))
+    [update] = story.acts(UpdateJob, NOW + 8)
+    story.ended(update, at=NOW + 8)
+    assert not story.acts(SetPodCondition, NOW + 12)
+    story.reads(waits("BeginTime"), at=NOW + 12)
+    [report] = story.acts(SetPodCondition, NOW + 12)
+    assert "Set in Slurm, not by the pod: a begin time." in report.message

@@ -135,6 +135,25 @@ def test_the_leader_of_a_heterogeneous_job_shows_all_of_it_and_another_component
     assert (other.het_id, other.het_offset, other.parts) == (53, 1, ())
 
 
+@pytest.mark.parametrize(
+    ("reasons", "shown"),
+    [
+        (("None", "JobHeldAdmin"), "JobHeldAdmin"),
+        (("JobHeldUser", "JobHeldAdmin"), "JobHeldUser"),
+        (("Resources", "Priority"), "Resources"),
+        (("None", "Dependency"), "None"),
+    ],
+)
+def test_a_heterogeneous_job_waits_for_what_keeps_one_component_from_its_turn(reasons: list[str], shown: str) -> None:
+    parts = [
+        job(job_id=53 + i, job_state=["PENDING"], state_reason=reason, het_job_id=number(53), het_job_offset=number(i))
+        for i, reason in enumerate(reasons)
+    ]
+    assert codec.job(msgspec.convert({"jobs": parts}, wire.JobAnswer), 53).reason == shown
+    running = [{**part, "job_state": ["RUNNING"]} for part in parts]
+    assert codec.job(msgspec.convert({"jobs": running}, wire.JobAnswer), 53).reason == reasons[0]
+
+
 def test_an_ordinary_job_is_no_component() -> None:
     ordinary = one(het_job_id=number(0), het_job_offset=number(0), tasks=number(4))
     assert (ordinary.het_id, ordinary.het_offset, ordinary.parts, ordinary.tasks) == (None, None, (), 4)
