@@ -112,8 +112,9 @@ def update_body(spec: JobSpec, changes: frozenset[str]) -> bytes:
     wanted: dict[str, Any] = {}
     for field in sorted(changes):
         wanted |= _FIELDS[field](spec)
-    if "cpus_per_task" in changes and spec.tasks == 1:
-        wanted["minimum_cpus"] = spec.cpus_per_task  # otherwise Slurm grants as many CPUs as before (Slurm facts 8)
+    if "cpus_per_task" in changes:  # Slurm keeps both numbers, which a new job gets from its tasks (Slurm facts 8)
+        wanted["minimum_cpus"] = spec.tasks * spec.cpus_per_task
+        wanted["minimum_cpus_per_node"] = (_places(spec) or 1) * spec.cpus_per_task
     return msgspec.json.encode(wanted)
 
 

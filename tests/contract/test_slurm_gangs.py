@@ -158,6 +158,31 @@ async def test_a_waiting_gang_gets_its_changed_cpus_memory_and_devices(slurm: Sl
     assert (node.cpus, node.memory_mib, node.gres["gpu"]) == (12, 12 * 101, 8)
 
 
+EACH_NODE_TWO = {"tasks_per_node": 2, "min_nodes": 3, "max_nodes": 3}
+# Tasks and layout of the gang, the CPUs of each pod before and after the change, the CPUs that are granted on each node.
+CHANGED_CPUS: dict[str, tuple[int, dict[str, int], int, int, list[int]]] = {
+    "more": (3, {}, 4, 20, [60, 0, 0]),
+    "fewer": (3, {}, 20, 4, [12, 0, 0]),
+    "fewer-on-each-node": (6, EACH_NODE_TWO, 20, 4, [8, 8, 8]),
+    "more-on-each-node": (6, EACH_NODE_TWO, 4, 20, [40, 40, 40]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED_CPUS)
+async def test_a_waiting_gang_gets_its_changed_cpus_alone(slurm: Slurm, change: str) -> None:
+    """As many as a new job with the same numbers."""
+    tasks, options, before, after, granted_cpus = CHANGED_CPUS[change]
+    full = await slurm.client.allocate_now(slurm.gang("full", 3, tasks_per_node=1, cpus_per_task=slurm.place.cpus))
+    gang = await slurm.client.submit(slurm.gang("gang", tasks, cpus_per_task=before, **options))
+    await slurm.until(lambda: read(slurm, gang), lambda job: job.reason == "Resources", within=100)
+    changed = slurm.gang("gang", tasks, cpus_per_task=after, **options)
+    await slurm.client.update(gang, "alice", changed, frozenset({"cpus_per_task"}))
+    await slurm.end(full)
+    await slurm.client.nudge(gang, "alice")
+    await slurm.until(lambda: read(slurm, gang), lambda job: "RUNNING" in job.states, within=100)
+    assert cpus(await slurm.client.grant(gang, "alice"), slurm) == granted_cpus
+
+
 async def test_a_failed_node_ends_the_whole_gang(slurm: Slurm) -> None:
     gang = await slurm.client.allocate_now(slurm.gang("gang", 3, tasks_per_node=1))
     await slurm.admin("POST", f"node/{slurm.places[1].name}", {"state": ["DOWN"], "reason": "contract"})

@@ -296,6 +296,17 @@ async def test_an_update_of_the_cpus_alone_is_granted(slurm: Slurm) -> None:
     assert node.cpus == 3
 
 
+async def test_an_update_to_fewer_cpus_is_granted_on_a_node_that_lacks_the_former_number(slurm: Slurm) -> None:
+    await running(slurm, "beside", cpus_per_task=slurm.place.cpus - 2, time_limit_min=10)
+    queued = await slurm.client.submit(slurm.spec("waiting", cpus_per_task=4))
+    await slurm.until(lambda: read(slurm, queued), lambda job: job.reason == "Resources", within=100)
+    fewer = replace(slurm.spec("waiting"), cpus_per_task=2)
+    await slurm.client.update(queued, "alice", fewer, frozenset({"cpus_per_task"}))
+    await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=700)
+    [node] = (await slurm.client.grant(queued, "alice")).nodes
+    assert node.cpus == 2
+
+
 async def test_an_updated_spec_is_what_a_new_job_is_granted(slurm: Slurm) -> None:
     full, queued = await waiting(slurm)
     more = replace(slurm.spec("waiting"), cpus_per_task=2, memory_mib=300, gres=(("gpu:h100", 1),))

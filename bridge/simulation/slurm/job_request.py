@@ -19,8 +19,8 @@ _KNOWN_FIELDS = frozenset(
     {
         "account", "admin_comment", "begin_time", "comment", "constraints", "cpus_per_task",
         "current_working_directory", "dependency", "environment", "excluded_nodes", "flags", "hold", "immediate",
-        "licenses", "maximum_nodes", "memory_per_cpu", "memory_per_node", "minimum_cpus", "minimum_nodes", "name", "nice",
-        "nodes", "partition", "qos", "required_nodes",
+        "licenses", "maximum_nodes", "memory_per_cpu", "memory_per_node", "minimum_cpus", "minimum_cpus_per_node",
+        "minimum_nodes", "name", "nice", "nodes", "partition", "qos", "required_nodes",
         "required_switches", "reservation", "shared", "tasks", "tasks_per_node", "time_limit", "time_minimum",
         "tres_per_node", "tres_per_task", "wait_for_switch", "wckey",
     }

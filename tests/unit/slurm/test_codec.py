@@ -363,7 +363,11 @@ def test_changed_cpus_of_many_tasks_are_sent_with_what_slurm_reckons_from_them()
         "tasks": 6,
         "cpus_per_task": 3,
         "memory_per_cpu": {"set": True, "number": 342},
+        "minimum_cpus": 18,
+        "minimum_cpus_per_node": 3,
     }
+    a_node = replace(SPEC, tasks=6, tasks_per_node=2, cpus_per_task=3)
+    assert json.loads(bodies.update_body(a_node, frozenset({"cpus_per_task"})))["minimum_cpus_per_node"] == 6
 
 
 def test_an_update_sends_the_named_fields_alone_and_clears_empty_fields() -> None:
@@ -381,9 +385,9 @@ def test_an_update_sends_the_named_fields_alone_and_clears_empty_fields() -> Non
 
 
 def test_an_update_of_the_cpus_of_a_single_pod_names_how_many_the_job_needs() -> None:
-    """With cpus_per_task alone, Slurm 26.05 shows the new number, and grants the former one."""
+    """Slurm 26.05 grants the former number without the second field, and without the third on a node that has that many."""
     body = bodies.update_body(replace(SPEC, cpus_per_task=4), frozenset({"cpus_per_task"}))
-    assert json.loads(body) == {"cpus_per_task": 4, "minimum_cpus": 4}
+    assert json.loads(body) == {"cpus_per_task": 4, "minimum_cpus": 4, "minimum_cpus_per_node": 4}
 
 
 def test_a_nudge_writes_nothing_so_that_it_undoes_no_edit_of_the_jobs_user() -> None:
