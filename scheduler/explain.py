@@ -361,13 +361,9 @@ def _is_of(status: Status, pod: Pod) -> bool:
 
 
 def _why_gathering(workload: Workload, refusal: Refusal | None, decision: Decision, this_pass: Pass) -> str:
-    gated = sum(pod.gated for pod in workload.unfinished)
-    if gated == workload.pod_counts.unfinished:
+    if sum(pod.gated for pod in workload.unfinished) == workload.pod_counts.unfinished:
         return GATES
     said = [_shown(decision, workload.members[0]) or why_gathering(workload, this_pass)]
-    if gated:
-        has, counts = ("has", "counts") if gated == 1 else ("have", "count")
-        said.append(f"{gated:,} more {has} scheduling gates, and {counts} when these gates are removed.")
     if refusal is not None:
         said.append(refusal.message)
     return " ".join(said)

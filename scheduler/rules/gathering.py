@@ -121,7 +121,15 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
             f"{group.kind} {group.name} does not show how many pods it has: give it the annotation "
             f"{GANG_SIZE} (1 to {MAX_SIZE:,})."
         )
-    return f"{workload.gathered} {_advice(workload, this_pass)}" if workload.size else workload.gathered
+    if not workload.size:
+        return workload.gathered
+    gated = sum(pod.gated for pod in workload.unfinished)
+    if not gated:
+        return f"{workload.gathered} {_advice(workload, this_pass)}"
+    has, counts = ("has", "counts") if gated == 1 else ("have", "count")
+    others = f"{gated:,} more {has} scheduling gates, and {counts} when these gates are removed."
+    missing = workload.size - workload.pod_counts.members - gated
+    return f"{workload.gathered} {others} {_advice(workload, this_pass) if missing > 0 else WHOLE}"
 
 
 def regrouped(workload: Workload) -> str:

@@ -222,3 +222,26 @@ def test_the_size_is_read_again_at_once_if_the_job_of_the_gang_ended_because_som
         story.polls({17: "CANCELLED"}, at=ended_at)
     story.loses(pods[1], NOW + 6)
     assert bool(story.acts(ReadOwner, NOW + 20)) is is_read
+
+
+# --- the other pods have gates --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("owner", [None, JOB], ids=["no controller", "a Job"])
+def test_no_quota_is_blamed_and_no_pod_is_asked_for_if_the_other_pods_of_a_gang_have_gates(
+    owner: OwnerRef | None,
+) -> None:
+    story = Story()
+    story.sees(member(0, 2, owner=owner), replace(member(1, 2, owner=owner), gated=True))
+    assert shown(story, NOW + 86_400) == {
+        "1 of 2 pods of gang ring are here in namespace hpc. 1 more has scheduling gates, and counts when these gates are "
+        "removed. Their job is submitted when all of them are here."
+    }
+
+
+def test_a_quota_may_be_why_if_others_are_missing_beside_the_pods_with_gates() -> None:
+    story = Story()
+    story.sees(member(0, owner=JOB), *(replace(member(number, owner=JOB), gated=True) for number in (1, 2)))
+    [message] = shown(story, NOW + 86_400)
+    assert "2 more have scheduling gates, and count when" in message
+    assert "The other pods are missing: a quota" in message
