@@ -21,7 +21,7 @@ from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import Blocked, Site, obstacle
 from scheduler.place.sharing import selected_by
 from scheduler.rules.decision import NOTHING, BindTogether, Decision, combine, note, wake
-from scheduler.rules.identity import cancel
+from scheduler.rules.identity import cancel, read_job
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
 from scheduler.rules.submission import asked_by, translated
@@ -138,7 +138,7 @@ def _obstructed(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -
                 until, waits = ends, f"Slurm job {job.id} was granted {granted}; the bind waits: {blocked.why}."
         if len(unbound) > 1:  # the next pod may get the same node
             site.expect(pod)
-    return _waits(unbound, waits) + wake(until) if waits else None
+    return _waits(unbound, waits) + wake(until) + _read_meanwhile(binding, this_pass) if waits else None
 
 
 def _selected_beside(binding: Binding, found: Mapping[str, Place]) -> Mapping[str, Mapping[PodTerm, Pod | None]]:
@@ -295,7 +295,18 @@ def _volumes_wait(binding: Binding, found: Mapping[str, Place], this_pass: Pass)
         )
         return release_grant(binding.workload, job, this_pass, why, exclude=where)
     nodes = {uid: world.by_slurm_name[found[uid].node.name] for uid in pending}
-    return combine(await_volumes(binding.workload, pod, job, nodes[pod.uid], this_pass) for pod in pending.values())
+    awaited = combine(await_volumes(binding.workload, pod, job, nodes[pod.uid], this_pass) for pod in pending.values())
+    return awaited + _read_meanwhile(binding, this_pass)
+
+
+def _read_meanwhile(binding: Binding, this_pass: Pass) -> Decision:
+    """Read the job while its bind waits, if it was never read: its user may rename it.
+
+    Only a job that was read before is known, and ended, by its new name (docs/decisions/0003).
+    """
+    job = binding.job
+    why = f"job {job.id} is read while its bind waits"
+    return read_job(job, binding.workload, this_pass, why) if job.job is None else NOTHING
 
 
 def _volume_in_use(binding: Binding, pod: Pod, claim: str, user: Pod, this_pass: Pass) -> Decision:

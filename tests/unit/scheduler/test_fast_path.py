@@ -532,6 +532,21 @@ def test_a_claim_gets_the_node_of_its_pod_and_the_bind_waits_for_it() -> None:
     assert bind.node == "x1"
 
 
+def test_a_job_that_its_user_renames_while_the_bind_waits_for_a_volume_ends_with_its_pod() -> None:
+    """V7, L2: a job that was never read is not known by another name, and would keep its nodes."""
+    story = Story()
+    waits_for_its_volume(story)
+    [read] = [job_id for job_id in story.world.reading if job_id == 17]
+    job = job_of(TRAIN, read, submitted=NOW)
+    story.reads(job, at=NOW + 0.1, granted=grant(17))
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.reads(replace(job, name="pretty"), at=NOW + 2, granted=grant(17))
+    story.loses(replace(TRAIN, claims=("data", "logs")), NOW + 3)
+    story.polls({17: "RUNNING"}, at=NOW + 15)
+    [cancel] = story.acts(CancelJob, NOW + 15)
+    assert (cancel.job_id, cancel.name) == (17, "pretty")
+
+
 def test_a_pod_asks_for_nodes_where_the_volume_that_waits_for_it_can_be_made() -> None:
     story = Story(nodes=[node("x1", labels={"zone": "a"}), node("x2", labels={"zone": "b"})])
     story.sees(new := replace(TRAIN, claims=("data",)))

@@ -484,7 +484,8 @@ def test_a_bind_waits_for_pods_that_terminate_and_says_so() -> None:
     story.sees(PodSeen(Scope.OTHERS, going))
     granted(story, BIG, grant(17, cpus=40))
     plan = story.plan(NOW)
-    [said] = plan.actions
+    read, said = sorted(plan.actions, key=lambda each: isinstance(each, SetPodCondition))
+    assert isinstance(read, ReadJob)
     assert isinstance(said, SetPodCondition)
     assert said.condition == names.GRANT_WAITS
     assert said.message == ("Slurm job 17 was granted x1; the bind waits: on node x1 elsewhere/other still terminates.")
