@@ -299,7 +299,17 @@ def _partition(seen: wire.Partition) -> Partition:
         accepts=(
             *(text for names in (seen.accounts, seen.groups, seen.qos) for text in (names.allowed, names.deny)),
             seen.minimums.nodes,
-            seen.maximums.nodes.value,
+            *(
+                limit.value
+                for limit in (
+                    seen.maximums.nodes,
+                    seen.maximums.cpus_per_node,
+                    seen.maximums.cpus_per_socket,
+                    seen.maximums.partition_memory_per_cpu,
+                    seen.maximums.partition_memory_per_node,
+                )
+            ),
+            *sorted(seen.flags or ()),
         ),
     )
 

@@ -261,6 +261,10 @@ class PartitionState(msgspec.Struct):
 class Maximums(msgspec.Struct):
     time: Number = msgspec.field(default_factory=Number)
     nodes: Number = msgspec.field(default_factory=Number)
+    cpus_per_node: Number = msgspec.field(default_factory=Number)
+    cpus_per_socket: Number = msgspec.field(default_factory=Number)
+    partition_memory_per_cpu: Number = msgspec.field(default_factory=Number)
+    partition_memory_per_node: Number = msgspec.field(default_factory=Number)
 
 
 class Minimums(msgspec.Struct):

@@ -41,6 +41,8 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
             world.job_of[key].retry_changes()
         for key in (*world.by_phase[Phase.UNSUBMITTED], *world.by_phase[Phase.QUEUED]):
             world.refresh(world.workloads[key])  # the default partition may have changed
+    elif _configured(nodes) != _configured(world.slurm_nodes or {}):
+        _submit_refused_again(world)
     world.slurm_nodes = nodes
     world.nodes_polled = (began, event.at)
     world.observe_slurm_nodes(partial(quarantine.quarantine_slurm_node, world))
@@ -52,6 +54,22 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
 def _last_known(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
     """The last known states of the objects that could not be decoded now, by name."""
     return {name: known for name, known in before.items() if name in unread} if unread else {}
+
+
+def _configured(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[object, ...]]:
+    """What Slurm compares with the requests of a job, of each node: a change may let Slurm accept a job that it refused."""
+    return {
+        name: (node.partitions, node.features, node.cpus, node.memory_mib, node.gres) for name, node in nodes.items()
+    }
+
+
+def _submit_refused_again(world: World) -> None:
+    """Submit the jobs again that Slurm refused for good: the configuration of its nodes changed (Q4)."""
+    for key in world.by_phase[Phase.UNSUBMITTED]:
+        workload = world.workloads[key]
+        if workload.refused is not None and not workload.refused.later:
+            world.input_changed(workload)
+            world.refresh(workload)
 
 
 def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[object, ...]]:

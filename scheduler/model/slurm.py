@@ -127,8 +127,8 @@ class Partition:
 
     max_time_min  the longest time limit in minutes; None: no limit
     qos           the QOS whose limits all jobs in the partition are under, too; "": none
-    accepts       what else decides which jobs it accepts: accounts, groups, QOS and numbers of nodes.  Only a change counts:
-                  then refused jobs are submitted again (Q4)
+    accepts       what else decides which jobs it accepts: accounts, groups, QOS, numbers of nodes, CPUs and memory of a node,
+                  reservations.  Only a change counts: then refused jobs are submitted again (Q4)
     """
 
     name: str

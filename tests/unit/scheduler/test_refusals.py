@@ -12,7 +12,7 @@ from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, SetPodCo
 from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model.kubernetes import Toleration
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import Partition
+from scheduler.model.slurm import Partition, SlurmNode
 from scheduler.model.slurm_errors import ACCOUNT
 from scheduler.state.phase import Phase
 from tests.builders import START, Story, grant, key_of, node, pod, slurm_node
@@ -140,6 +140,30 @@ def test_a_refused_job_is_submitted_again_when_slurms_partitions_change(changed:
     story.sees(SlurmNodesPolled(NODES, PARTITIONS, NOW + 2))
     assert story.decides(NOW + 2) == []
     story.sees(SlurmNodesPolled(NODES, changed, NOW + 3))
+    assert len(story.acts(AllocateNow, NOW + 3)) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (replace(NODES[0], features=("h100",)), NODES[1]),
+        (replace(NODES[0], cpus=2 * NODES[0].cpus), NODES[1]),
+        (*NODES, slurm_node("x3")),
+    ],
+    ids=["a feature", "the size of a node", "a new node"],
+)
+def test_a_refused_job_is_submitted_again_when_the_configuration_of_slurms_nodes_changes(
+    changed: tuple[SlurmNode, ...],
+) -> None:
+    """For example: no node had the feature that the pod asks for, and an admin gives it to a node."""
+    story = Story()
+    refused(story, 2014)
+    story.decides(NOW)
+    story.sees(
+        SlurmNodesPolled((replace(NODES[0], held_cpus=1, states=frozenset({"MIXED"})), NODES[1]), PARTITIONS, NOW + 2)
+    )
+    assert story.decides(NOW + 2) == []
+    story.sees(SlurmNodesPolled(changed, PARTITIONS, NOW + 3))
     assert len(story.acts(AllocateNow, NOW + 3)) == 1
 
 

@@ -62,7 +62,12 @@ def test_components_of_a_heterogeneous_job_have_ids_of_their_own() -> None:
         {"qos": {"allowed": "high", "deny": "", "assigned": ""}},
         {"qos": {"allowed": "", "deny": "low", "assigned": ""}},
         {"maximums": {"nodes": number(0)}},
+        {"maximums": {"cpus_per_node": number(4)}},
+        {"maximums": {"cpus_per_socket": number(4)}},
+        {"maximums": {"partition_memory_per_cpu": number(10)}},
+        {"maximums": {"partition_memory_per_node": number(10)}},
         {"minimums": {"nodes": 2}},
+        {"flags": ["REQ_RESV"]},
     ],
     ids=str,
 )
