@@ -220,6 +220,8 @@ class ReadLimits(_ActionKind):
 class UpdateJob(_AboutJob):
     """`POST job/{id}` as the tenant: the fields of the job that `changes` names (fields of JobSpec) get the values of `spec`.
 
+    Without changes: slurmctld looks again at a job that it holds.
+
     spec          the specification of the whole job
     component     which component is changed: 0 is the job itself, then as in `spec.parts`
     component_id  the job id of that component

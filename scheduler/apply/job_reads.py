@@ -21,7 +21,7 @@ from scheduler.state import other_schedulers
 from scheduler.state.anomalies import reject
 from scheduler.state.job_ownership import belongs_to, former_user_key, has_user_of_policy, is_to_be_replaced
 from scheduler.state.phase import Phase
-from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder
+from scheduler.state.placeholder import NO_NODE_EVER, NOT_CONSIDERED, WITHOUT_ITS_RESERVATION, Placeholder
 from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -182,7 +182,7 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
         ):  # Slurm reused the id: a read of the component corrects this record
             world.schedule_read(part.id, event.began)
     job.broken = bool(read.het_offset) or any(is_ended(part.states) for part in read.parts)
-    _take_details(world, workload, job, read, event.grant)
+    _take_details(world, workload, job, read, event.grant, event.ended)
     _take_expected_start(world, job, read, event.ended)
     _prove(world, workload, job, read, event.began)
     _take_over(world, workload, job, read.states)
@@ -251,8 +251,14 @@ def _prove(world: World, workload: Workload, job: Placeholder, read: Job, began:
         workload.renamed = None
 
 
-def _take_details(world: World, workload: Workload, job: Placeholder, read: Job, grant: Grant | None) -> None:
+def _take_details(
+    world: World, workload: Workload, job: Placeholder, read: Job, grant: Grant | None, at: float
+) -> None:
     before, job.job = job.job, read
+    if not _is_held_for_good(read):
+        job.held_until = None
+    elif job.held_until is None:
+        job.held_until = at + world.config.tuning.refused_retry_s
     if before is None:
         job.chosen_by_slurm = {names.ACCOUNT: read.account, names.QOS: read.qos}
     if before is not None and holds_nodes(before.states) and before.time_limit_min != read.time_limit_min:
@@ -265,6 +271,19 @@ def _take_details(world: World, workload: Workload, job: Placeholder, read: Job,
         job.grant, read
     ):  # the job was requeued and started again between two polls
         job.grant = None
+
+
+def _is_held_for_good(read: Job) -> bool:
+    """True if slurmctld itself holds the waiting job, or a component: it set the priority to 0, and shows why.
+
+    It does not look at such a job again, whatever happens in the cluster, and the user of the job may not release it (Slurm
+    facts 9).
+    """
+    components = (read, *read.parts) if "PENDING" in read.states else ()
+    return any(
+        component.priority == 0 and component.reason in (NO_NODE_EVER, WITHOUT_ITS_RESERVATION)
+        for component in components
+    )
 
 
 def _take_expected_start(world: World, job: Placeholder, read: Job, at: float) -> None:

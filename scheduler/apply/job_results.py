@@ -81,6 +81,9 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     job = job_of_call(world, action, event.began)
     if job is None:
         return
+    if job.held_until is not None and event.outcome in (Outcome.DONE, Outcome.REFUSED):
+        # slurmctld looks at the job.  If it then holds the job no longer, the next read shows that, up to 15 s later.
+        job.held_until = event.at + world.config.tuning.refused_retry_s
     if event.outcome is Outcome.DONE:
         _take_changes(job, action, event.at)
         if "partition" in action.changes:

@@ -13,7 +13,7 @@ from scheduler.rules.identity import cancel, cancel_broken, cancel_of_earlier_po
 from scheduler.rules.limits import read_limits
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import names_job, outage, waiting, waiting_unread
+from scheduler.rules.status import clock, names_job, outage, waiting, waiting_unread
 from scheduler.rules.submission import (
     claim_problem,
     is_managed,
@@ -25,11 +25,12 @@ from scheduler.rules.submission import (
 )
 from scheduler.rules.uninstall import withdraw
 from scheduler.state.backoff import Attempt
-from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder, RefusedChange
+from scheduler.state.placeholder import NO_NODE_EVER, NOT_CONSIDERED, Placeholder, RefusedChange
 from scheduler.state.workload import Workload
 from scheduler.translate import job_update
 
 _NAME = frozenset({"name", "comment"})  # the comment says whose job it is if the name does not: they change together
+_CHANGES = "the pod or Slurm's configuration changes"
 BEGIN_SLACK_S = 1.0  # slurmctld checks begin times once a second, by its own clock
 
 
@@ -101,6 +102,8 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
     if isinstance(spec, Refusal):
         # The refusal may pass, if nodes come back or annotations are corrected; the job keeps its age.
         return reads + read_claims_again(workload, workload.members, this_pass), spec.message
+    if job.held_until is not None and not _looks_again_after_update(job):
+        return _replace(workload, job, job.held_until, this_pass)
     asked = job.spec
     if asked is None:
         asked, adopts = _adopted(job, spec)
@@ -110,6 +113,32 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
         return reads + cancel(job, workload, this_pass, why), ""
     update, note = _update(workload, job, asked, spec, this_pass)
     return reads + update, note
+
+
+def _looks_again_after_update(job: Placeholder) -> bool:
+    """True if any update of the job, even without a field, makes slurmctld look again at the job that it holds.
+
+    This does not help a job whose reservation was deleted.  Of a heterogeneous job each component would need an update.
+    """
+    return job.job is not None and job.job.reason == NO_NODE_EVER and not job.job.parts
+
+
+def _replace(workload: Workload, job: Placeholder, held_until: float, this_pass: Pass) -> tuple[Decision, str]:
+    """Submit another job in the place of one that Slurm holds for good.  Also returns the sentence about it."""
+    if this_pass.now < held_until:
+        again = f"Slurm holds job {job.id} for good: slurm-bridge submits another one at"
+        return wake(held_until), f"{again} {clock(held_until, this_pass.now)}, or when {_CHANGES}."
+    return cancel(job, workload, this_pass, f"Slurm holds job {job.id} for good"), ""
+
+
+def _look_again(
+    workload: Workload, job: Placeholder, asked: JobSpec, held_until: float, this_pass: Pass
+) -> tuple[Decision, str]:
+    """Have slurmctld look again at the job that it holds; the job keeps its age.  Also returns the sentence about it."""
+    if this_pass.now < held_until:
+        again = f"Slurm does not look at job {job.id} again by itself: slurm-bridge has it look at"
+        return wake(held_until), f"{again} {clock(held_until, this_pass.now)}, or when {_CHANGES}."
+    return _change(workload, job, asked, 0, frozenset(), this_pass), ""
 
 
 def _adopted(job: Placeholder, spec: JobSpec) -> tuple[JobSpec, Decision]:
@@ -142,11 +171,16 @@ def _update(
     ]
     component = next((index for index, changed in enumerate(possible) if changed), None)
     update = wake(min(later.values())) if later else NOTHING
+    looks = ""
+    if component is None and job.held_until is not None:
+        look, looks = _look_again(workload, job, asked, job.held_until, this_pass)
+        update += look
     if component is not None:
         fields = frozenset(sorted(possible[component])[:1]) if job.one_by_one else possible[component]
         wanted = job_update.with_changes(asked, spec, component, fields)
         update += _change(workload, job, wanted, component, fields, this_pass)
     notes = list(dict.fromkeys(_not_applied(field, change) for (_, field), change in refused.items()))
+    notes += [looks] if looks else []
     notes += job_update.in_words(fixed_all - job_update.GOVERNED if "user" in fixed_all else fixed_all)
     if renames_later:
         notes.append("The job gets its new name when it no longer waits for another job.")
@@ -205,7 +239,8 @@ def _change(
     if component and len(parts) != len(spec.parts):
         return read_job(job, workload, this_pass, f"which ids have the components of job {job.id}?")
     component_id = (job.id, *(part.id for part in parts))[component]
-    why = f"job {component_id} gets new {', '.join(sorted(changes))}"
+    what = f"gets new {', '.join(sorted(changes))}" if changes else "is held by Slurm, which looks at it again"
+    why = f"job {component_id} {what}"
     return plan_action(act.UpdateJob(workload.key, job.id, job.user, spec, changes, why, component, component_id))
 
 
