@@ -10,6 +10,7 @@ from scheduler import names
 from scheduler.apply.surplus import add_split_to_stories, gang_of, is_surplus, leave_group, move
 from scheduler.model.kubernetes import Owner, Pod
 from scheduler.model.refusal import Refusal
+from scheduler.state.named_job import shown_id
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.grouping import JOBSET_PART, JOBSET_UID, Group, group_of, in_stage
@@ -29,7 +30,7 @@ def take_workload(world: World, pod: Pod) -> Workload:
         _note_regrouped(world, workload, pod)
         return workload
     group = shown_by(world, pod)
-    if isinstance(group, Group) and not _was_bound_alone(world, pod, group):
+    if isinstance(group, Group) and not _was_bound_alone(world, pod, group) and not _has_job_of_its_own(world, pod):
         return take_group(world, pod, group)
     return _take_alone(world, pod)
 
@@ -116,6 +117,14 @@ def _was_bound_alone(world: World, pod: Pod, group: Group) -> bool:
     if not pod.node or pod.annotations.get(names.SIZE) != ALONE:
         return False
     return not _was_bound_as_member(world, pod, group)
+
+
+def _has_job_of_its_own(world: World, pod: Pod) -> bool:
+    """True if the pod runs and shows no job, and a job with the key of this pod alone was read (W4)."""
+    if not pod.node or shown_id(pod) is not None:
+        return False
+    alone = world.workloads.get(names.workload_key(pod.uid))
+    return alone is not None and any(job.alive for job in world.jobs_of(alone))
 
 
 def _was_bound_as_member(world: World, pod: Pod, group: Group) -> bool:

@@ -13,6 +13,7 @@ from scheduler.apply.gang_size import size_of
 from scheduler.apply.hinted_jobs import take_hint_of_surplus
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
+from scheduler.state.named_job import shown_id
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -67,21 +68,33 @@ def leave_running_gang(world: World, key: str, user: str) -> Workload | None:
     key    the key in the name of the job: of the pod as a workload by itself
     user   the user of the job
 
-    The pod becomes a workload by itself again, and keeps its job and its turn in Slurm's queue.  Returns this workload;
-    None: no pod of this key and user waits in a gang of which other pods run.
+    The pod becomes a workload by itself again, and keeps its job and its turn in Slurm's queue.  Or it runs, and its user
+    removed what the bind wrote: then only the name of the job shows that the pod is no member (W4).  Returns this workload;
+    None: no pod of this key and user waits in a gang of which other pods run, or runs there without the id of a job.
     """
     for phase in (Phase.GRANTED, Phase.BOUND):
         for gang in map(world.workloads.__getitem__, world.by_phase[phase]):
-            if not 0 < gang.pod_counts.unbound < gang.pod_counts.unfinished:
-                continue
-            for pod in gang.members:
-                if gang.node_of(pod) or names.workload_key(pod.uid) != key or may_be_bound_yet(world, gang, pod):
+            for pod in _waiting_beside_others(world, gang) + _without_id(gang):
+                if names.workload_key(pod.uid) != key:
                     continue
                 tenant = world.tenant_of(pod)
                 if isinstance(tenant, Refusal) or tenant.user != user:
                     return None
                 return leave_group(world, gang, pod)
     return None
+
+
+def _waiting_beside_others(world: World, gang: Workload) -> list[Pod]:
+    """The members that wait, if other pods of the gang run."""
+    if not 0 < gang.pod_counts.unbound < gang.pod_counts.unfinished:
+        return []
+    return [pod for pod in gang.members if not gang.node_of(pod) and not may_be_bound_yet(world, gang, pod)]
+
+
+def _without_id(gang: Workload) -> list[Pod]:
+    """The pods that run and show no job, so that another client seems to have bound them."""
+    strays = (gang.pods[uid] for uid in gang.strays)
+    return [pod for pod in strays if not pod.finished and shown_id(pod) is None]
 
 
 def fit_members(world: World, workload: Workload, room: int, least: int) -> None:
@@ -203,7 +216,11 @@ def leave_group(world: World, workload: Workload, pod: Pod) -> Workload:
 
 
 def move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
-    """Move the pod, and what it shows of its group, from one workload to another."""
+    """Move the pod, and what it shows of its group, from one workload to another.
+
+    The former workload's notes of who bound the pod are not needed any more.  Most pods that move wait, and have none.  Of a
+    pod on a node, only `strays` is asked again, and a stray moves only if the name of a job shows that it is none.
+    """
     group = before.shown[pod.uid]
     world.workloads[after.key] = after
     after.put(pod)  # first, so that at each moment a workload has the pod

@@ -60,12 +60,20 @@ def gang_bound() -> list[Pod]:
     return [replace(each, annotations={**each.annotations, **written[n]}) for n, each in enumerate(shown)]
 
 
-def beside_its_gang(says: dict[str, str], **edited: str | None) -> tuple[Story, dict[int, Job]]:
-    """A previous process bound the gang on x1 and its surplus pod on x2.  Then the surplus pod was edited."""
+def beside_its_gang(
+    says: dict[str, str], *, is_read_first: bool = False, **edited: str | None
+) -> tuple[Story, dict[int, Job]]:
+    """A previous process bound the gang on x1 and its surplus pod on x2.  Then the surplus pod was edited.
+
+    is_read_first   the jobs are read before the list of pods comes
+    """
     story = Story()
     surplus = member(2, 2, created=START - 60, says=says)
     own = job_of(surplus, 18, nodes="x2", submitted=START - 55)
     story.polls({17: "RUNNING", 18: "RUNNING"}, at=START + 1)
+    if is_read_first:
+        story.reads(own, at=START + 1.5, granted=grant(18, "x2"))
+        story.reads(GANGS_JOB, at=START + 1.5, granted=grant(17))
     story.sees(*gang_bound())
     shown = bound_before(story, surplus, 18)
     written = {names.TRACEPARENT: names.traceparent(CLUSTER, key_of(surplus)), **shown.annotations}
@@ -80,14 +88,16 @@ EDITS: list[tuple[dict[str, str], dict[str, str | None]]] = [
     ({}, {names.SIZE: None}),
     ({"traceparent": OWN_TRACE}, {names.SIZE: "2"}),
     ({"traceparent": OWN_TRACE}, {names.SIZE: None}),
+    ({}, dict.fromkeys((*names.ONLY_OURS, names.TRACEPARENT))),
 ]
 
 
+@pytest.mark.parametrize("is_read_first", [False, True])
 @pytest.mark.parametrize(("says", "edited"), EDITS)
 def test_a_surplus_pod_that_shows_the_marks_of_a_member_keeps_its_own_job_after_a_restart(
-    says: dict[str, str], edited: dict[str, str | None]
+    says: dict[str, str], edited: dict[str, str | None], is_read_first: bool
 ) -> None:
-    story, jobs = beside_its_gang(says, **edited)
+    story, jobs = beside_its_gang(says, is_read_first=is_read_first, **edited)
     assert harm(lives(story, jobs, START + 2, seconds=60)) == []
 
 
