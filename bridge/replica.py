@@ -76,6 +76,7 @@ class Replica:
                 drained = await unless(stopped, self.lease.lead())
                 if drained is None:
                     await self.lease.release(drained=False)
+                    log.info("stopped; this replica stood by")
                     return
                 await self._lead(mirror, drained, stopped)
             finally:

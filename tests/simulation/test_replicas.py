@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 
 import pytest
@@ -64,6 +65,20 @@ def test_a_standby_takes_over_within_five_seconds_of_a_kill_and_within_one_of_a_
         assert await life.bound("after-a-stop") < 1
         await asyncio.sleep(1)
         assert life.bridge.world.quiet_until() <= life.clock(), "a clean stop: there is nothing to wait for"
+
+    life.tell(story)
+
+
+def test_a_standby_that_is_stopped_logs_it(caplog: pytest.LogCaptureFixture) -> None:
+    life = CalmReplicas(1)
+    caplog.set_level(logging.INFO)
+
+    async def story() -> None:
+        leader = await life.leader()
+        [standby] = [each for name, each in life.running.items() if name != leader]
+        standby.stop.set()
+        await asyncio.sleep(1)
+        assert "stopped; this replica stood by" in caplog.messages
 
     life.tell(story)
 
