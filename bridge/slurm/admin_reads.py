@@ -11,6 +11,7 @@ slurmrestd does not show gres.conf, nor whether slurmctld can resolve an address
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
@@ -38,7 +39,8 @@ class Configuration:
     preempt_mode           of the cluster: CANCEL, REQUEUE, SUSPEND, GANG, …
     private_data           data that ordinary users may not see of each other: "JOBS", …
     max_node_count         the largest number of nodes that Slurm has room for; gres_types: devices that Slurm counts
-    suspend_time_s         after this time without a job Slurm powers a node down; None: it does not
+    saves_power            Slurm powers nodes down (SuspendProgram)
+    suspend_time_s         after this time without a job, unless a partition of the node has another; infinite: it does not
     suspend_exc_nodes, suspend_exc_states   the nodes and states of nodes that it does not power down, as written
     """
 
@@ -56,7 +58,8 @@ class Configuration:
     job_submit_plugins: tuple[str, ...] = ()
     max_node_count: int = 0
     gres_types: tuple[str, ...] = ()
-    suspend_time_s: int | None = None
+    saves_power: bool = False
+    suspend_time_s: float = math.inf
     suspend_exc_nodes: tuple[str, ...] = ()
     suspend_exc_states: tuple[str, ...] = ()
 
@@ -87,12 +90,14 @@ class PartitionDetails:
 
     preempt_mode  its own, or CLUSTER_GLOBAL; grace_s: notice before a preemption
     node_sets     the part of its Nodes in slurm.conf that is "ALL" or a NodeSet; "": it lists nodes by name alone
+    suspend_time_s  as in Configuration; None: it has no SuspendTime of its own
     """
 
     name: str
     preempt_mode: tuple[str, ...] = ()
     grace_s: int = 0
     node_sets: str = ""
+    suspend_time_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +189,7 @@ class _DetailedPartition(msgspec.Struct):
     preempt_mode: tuple[str, ...] | None = ()
     grace_time: int = 0
     node_sets: str | None = ""
+    suspend_time: Number = msgspec.field(default_factory=Number)
 
 
 _CONF = msgspec.json.Decoder(ConfigurationAnswer)
@@ -218,7 +224,8 @@ async def configuration(slurm: SlurmClient) -> Configuration | None:
         job_submit_plugins=found.job_submit_plugins or (),
         max_node_count=found.max_node_count,
         gres_types=found.gres_types or (),
-        suspend_time_s=found.suspend_time.value if found.suspend_program else None,
+        saves_power=bool(found.suspend_program),
+        suspend_time_s=math.inf if found.suspend_time.value is None else found.suspend_time.value,
         suspend_exc_nodes=found.suspend_exc_nodes or (),
         suspend_exc_states=found.suspend_exc_states or (),
     )
@@ -276,6 +283,7 @@ async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
             partition.preempt_mode or (),
             partition.grace_time,
             partition.node_sets or "",
+            math.inf if partition.suspend_time.infinite else partition.suspend_time.value,
         )
         for partition in answer.items
     )

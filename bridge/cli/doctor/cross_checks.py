@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from bridge.cli.doctor.findings import Check, Result, count, error, ok, some, warning
 from bridge.cli.doctor.views import Observations, managed_namespaces
-from bridge.slurm.admin_reads import NodeDetails
+from bridge.slurm.admin_reads import Configuration, NodeDetails, PartitionDetails
 from scheduler import names
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Namespace, Node
@@ -149,22 +150,35 @@ def _static(external: list[NodeDetails]) -> Iterator[Result]:
 
 def _power_saving(seen: Observations) -> Iterator[Result]:
     """External nodes that Slurm powers down never come back (Slurm facts 12)."""
-    conf = seen.configuration.get()
+    conf, partitions = seen.configuration.get(), seen.partition_details.get()
     external = [view for view in seen.slurm_nodes.get() if view.node.external]
-    if conf.suspend_time_s is None:
+    times = {view.node.name: _suspend_time_s(view, conf, partitions) for view in seen.slurm_nodes.get()}
+    soonest = min((time for time in times.values() if time != math.inf), default=None)
+    if not conf.saves_power or soonest is None:
         yield ok("Slurm powers no idle node down (SuspendTime)")
         return
     kept = set(_nodes_of(conf.suspend_exc_nodes))
     dynamic = "DYNAMIC_NORM" in conf.suspend_exc_states
-    at_risk = [view.node.name for view in external if view.node.name not in kept and (view.static or not dynamic)]
+    at_risk = [
+        view.node.name
+        for view in external
+        if times[view.node.name] != math.inf and view.node.name not in kept and (view.static or not dynamic)
+    ]
     if at_risk:
+        soonest = min(times[name] for name in at_risk)
         yield error(
-            f"Slurm powers down external nodes that are idle for {conf.suspend_time_s:,} s (SuspendTime): {some(at_risk)}. "
+            f"Slurm powers down external nodes that are idle for {soonest:,} s (SuspendTime): {some(at_risk)}. "
             "No slurmd there reports that they are up again, so the next job on each of them fails after ResumeTimeout.",
             "SuspendExcStates=DYNAMIC_NORM in slurm.conf for nodes that the bridge registers, SuspendExcNodes for others.",
         )
     else:
-        yield ok(f"Slurm powers down nodes that are idle for {conf.suspend_time_s:,} s, but no external node")
+        yield ok(f"Slurm powers down nodes that are idle for {soonest:,} s, but no external node")
+
+
+def _suspend_time_s(view: NodeDetails, conf: Configuration, partitions: Mapping[str, PartitionDetails]) -> float:
+    """After how many seconds Slurm powers the idle node down: the longest time of its partitions, otherwise the cluster's."""
+    own = (partitions[name].suspend_time_s for name in view.node.partitions if name in partitions)
+    return max((time for time in own if time is not None), default=conf.suspend_time_s)
 
 
 def _nodes_of(written: Iterable[str]) -> Iterator[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
-from bridge.cli.doctor import node_checks
+from bridge.cli.doctor import cross_checks, node_checks
 from bridge.cli.doctor.findings import Level, findings
 from bridge.cli.doctor.views import Observations, Observed
-from bridge.slurm.admin_reads import NodeDetails, PartitionDetails
+from bridge.slurm.admin_reads import Configuration, NodeDetails, PartitionDetails
 from scheduler import names
 from scheduler.model.slurm import SlurmNode
 from tests.builders import node
@@ -78,3 +79,29 @@ def test_partitions_that_are_not_there_or_that_have_no_nodeset_for_it_are_errors
         "No NodeSet of feature fat brings labelled nodes into partition fat.",
         "No NodeSet of feature gpu brings labelled nodes into partition gpu. x1 is outside of it.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("of_cluster", "of_partition", "at_risk"),
+    [
+        (math.inf, 60, "60 s (SuspendTime): x1."),
+        (600, math.inf, "600 s (SuspendTime): x2."),
+        (600, None, "600 s (SuspendTime): x1, x2."),
+    ],
+)
+def test_a_partition_with_a_suspend_time_of_its_own_decides_if_slurm_powers_its_nodes_down(
+    of_cluster: float, of_partition: float | None, at_risk: str
+) -> None:
+    external = frozenset({"IDLE", "EXTERNAL"})
+    known = [
+        NodeDetails(SlurmNode(f"x{n}", external, ("main", name)), "192.0.2.1") for n, name in ((1, "gpu"), (2, "main"))
+    ]
+    seen = Observations(now=0.0)
+    seen.slurm_nodes = Observed(tuple(known))
+    seen.configuration = Observed(Configuration(saves_power=True, suspend_time_s=of_cluster))
+    seen.partition_details = Observed(
+        {"main": PartitionDetails("main"), "gpu": PartitionDetails("gpu", suspend_time_s=of_partition)}
+    )
+    checks = tuple(check for check in cross_checks.CHECKS if check.name == "power saving")
+    [sentence] = said(list(findings((("Both", checks),), seen)), "power saving", Level.ERROR)
+    assert f"Slurm powers down external nodes that are idle for {at_risk}" in sentence
