@@ -215,8 +215,8 @@ class Story:
         self.ended(asked, at=at, job_id=job_id)
         return asked
 
-    def runs(self, what: Pod, job_id: int, *, on: str = "x1", at: float) -> Pod:
-        """The pod comes, is granted nodes at once and bound; the watch and a poll have shown it."""
+    def binds(self, what: Pod, job_id: int, *, on: str = "x1", at: float) -> BindPod:
+        """The pod comes and is granted nodes at once; its bind is sent, and has no answer yet."""
         self.sees(what)
         [asked] = self.acts(AllocateNow, at)
         wants = asked.spec
@@ -225,7 +225,11 @@ class Story:
         )
         self.ended(asked, at=at, job_id=job_id, grant=granted)
         [bind] = self.acts(BindPod, at)
-        self.ended(bind, at=at)
+        return bind
+
+    def runs(self, what: Pod, job_id: int, *, on: str = "x1", at: float) -> Pod:
+        """The pod comes, is granted nodes at once and bound; the watch and a poll have shown it."""
+        self.ended(self.binds(what, job_id, on=on, at=at), at=at)
         shown = self.bound(what, job_id, on)
         self.sees(shown)
         return shown

@@ -126,10 +126,7 @@ def test_a_pod_is_not_bound_to_a_granted_node_that_its_volume_cannot_reach() -> 
 
 def test_a_grant_is_not_kept_for_a_bind_that_was_sent_for_an_earlier_job() -> None:
     story = Story()
-    story.sees(TRAIN)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=5, grant=grant(5))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(TRAIN, 5, at=NOW)
     story.ended(bind, Outcome.UNKNOWN, at=NOW + 1)
     story.polls({5: "PREEMPTED", 6: "RUNNING"}, at=NOW + 2)
     story.reads(job_of(TRAIN, 5, "PREEMPTED"), at=NOW + 2)

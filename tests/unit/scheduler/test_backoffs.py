@@ -7,7 +7,6 @@ from dataclasses import replace
 from scheduler import names
 from scheduler.actions import (
     Action,
-    AllocateNow,
     BindPod,
     CancelJob,
     DeletePod,
@@ -39,10 +38,7 @@ def refused_often(story: Story, action: Action, at: float, times: int = 6) -> No
 
 def test_a_job_whose_pod_is_gone_is_ended_at_once_though_binds_were_refused() -> None:
     story = Story()
-    story.sees(TRAIN)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(TRAIN, 17, at=NOW)
     refused_often(story, bind, NOW)
     assert story.acts(BindPod, NOW + 1) == []
     story.loses(TRAIN, at=NOW + 2)

@@ -225,10 +225,7 @@ def test_pods_beside_a_gang_of_their_own_without_a_grant_are_reported() -> None:
     story = Story(ENDING)
     gang = {"labels": {names.PREFIX + names.GANG: "ring"}}
     first = pod("w-0", says={"gang-size": "1"}, **gang)
-    story.sees(first)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(first, 17, at=NOW)
     story.ended(bind, at=NOW)
     story.sees(story.bound(first, 17))
     for number in (1, 2, 3):

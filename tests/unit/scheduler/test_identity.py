@@ -343,10 +343,7 @@ def test_the_pod_of_a_renamed_job_that_slurm_lost_ends_although_an_attempt_to_re
 
 def test_a_job_that_is_renamed_while_its_bind_has_no_answer_leaves_its_pod_in_peace() -> None:
     story = Story()
-    story.sees(TRAIN)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(TRAIN, 17, at=NOW)
     story.ended(bind, Outcome.UNKNOWN, at=NOW + 1)
     jobs = {17: replace(job_of(TRAIN, 17, submitted=NOW), name="pretty")}
     story.polls({17: "RUNNING"}, at=NOW + 2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.actions import AllocateNow, BindPod, CancelJob, FailByDeadline, NudgeScheduler, Outcome, ReadJob
+from scheduler.actions import CancelJob, FailByDeadline, NudgeScheduler, Outcome, ReadJob
 from scheduler.apply import job_polls
 from scheduler.events import JobsPolled, Unread
 from scheduler.model.kubernetes import Pod
@@ -111,10 +111,7 @@ def test_only_a_job_whose_item_could_not_be_decoded_is_not_missing() -> None:
 def test_a_pod_whose_lost_bind_takes_effect_after_slurm_forgot_its_ended_job_is_ended_at_once() -> None:
     """The record of the end is kept until it is known that the bind had no effect."""
     story = Story()
-    story.sees(TRAIN)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(TRAIN, 17, at=NOW)
     story.ended(bind, Outcome.UNKNOWN, at=NOW)
     story.polls({17: "CANCELLED"}, at=NOW + 1)
     story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW + 1)

@@ -23,10 +23,7 @@ TRAIN = pod("train")
 
 def bound(story: Story, what: Pod = TRAIN) -> Pod:
     """The pod as the watch shows it after our bind, with all that the bind wrote."""
-    story.sees(what)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(what, 17, at=NOW)
     story.ended(bind, at=NOW)
     shown = replace(story.bound(what, 17), annotations={**what.annotations, **bind.annotations})
     story.sees(shown)
@@ -85,10 +82,7 @@ def test_a_key_that_the_bind_did_not_write_is_taken_away_again(key: str, value: 
 def test_an_edit_between_the_bind_and_the_first_look_at_it_is_written_back_too() -> None:
     """The watch broke off, and the list that follows shows both at once."""
     story = Story()
-    story.sees(TRAIN)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(TRAIN, 17, at=NOW)
     story.ended(bind, at=NOW)
     shown = replace(story.bound(TRAIN, 17), annotations={**bind.annotations, names.JOB_GPUS: "0-7"})
     story.sees(PodsListed(Scope.OURS, (shown,), NOW + 1))

@@ -218,10 +218,7 @@ def test_the_story_of_a_gang_that_the_bridge_binds_has_the_creation_of_each_pod_
 
 def test_a_late_event_without_the_node_does_not_undo_a_bind_that_was_answered() -> None:
     story = Story()
-    story.sees(TRAIN)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(TRAIN, 17, at=NOW)
     story.ended(bind, at=NOW)
     story.sees(replace(TRAIN, labels={"app": "a"}))
     assert story.acts(BindPod, NOW + 5) == []
@@ -250,10 +247,7 @@ def test_a_pod_that_ends_before_it_started_still_shows_why_it_waited(
 @pytest.mark.parametrize("on", ["x1", "x2"])
 def test_a_pod_whose_bind_was_not_answered_is_the_bridges_only_on_the_node_of_the_bind(on: str) -> None:
     story = Story()
-    story.sees(TRAIN)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(TRAIN, 17, at=NOW)
     story.ended(bind, Outcome.UNKNOWN, at=NOW)
     story.sees(story.bound(TRAIN, 17, on))
     assert (TRAIN.uid in story.world.workloads[key_of(TRAIN)].strays) is (on == "x2")

@@ -314,10 +314,7 @@ def busy(retry_after_s: float) -> Refusal:
 
 def test_a_bind_is_not_repeated_before_the_time_that_the_api_server_asks_for() -> None:
     story = Story()
-    story.sees(TRAIN)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(TRAIN, 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW)
     story.ended(bind, Outcome.REFUSED, at=NOW, refusal=busy(20.0))
     tried = [second for second in range(1, 40) if story.acts(BindPod, NOW + second)]

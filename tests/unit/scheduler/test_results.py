@@ -173,10 +173,7 @@ def test_a_read_that_was_sent_before_the_job_was_made_does_not_call_it_foreign()
 
 def binds_for_a_job_whose_id_is_anothers_now() -> tuple[Story, BindPod]:
     story = Story()
-    story.sees(OLD)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=5, grant=grant(5))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(OLD, 5, at=NOW)
     takes_over_id(story, 5, NOW + 1)
     return story, bind
 

@@ -119,10 +119,7 @@ def test_a_submission_in_flight_is_not_repeated_after_the_quarantine_but_one_tha
 def test_a_bind_in_flight_is_not_repeated_after_the_quarantine(monkeypatch: pytest.MonkeyPatch, answered: bool) -> None:
     """Also if it was answered, and the watch has not shown the node yet."""
     story = guarded()
-    story.sees(BAD)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, NOW)
+    bind = story.binds(BAD, 17, at=NOW)
     if answered:
         story.ended(bind, at=NOW)
     drops(story, monkeypatch, CHANGED)
