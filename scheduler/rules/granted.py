@@ -243,7 +243,8 @@ def _beyond(tenant: Tenant, pod: Pod, workload: Workload, job: Placeholder, read
 
     A job that this process did not submit may have been submitted under another policy, or by its user by hand (V8).  The
     user may also change the account, partition or QOS of a waiting job, or of one of its components.  The values that the
-    bridge asked for stay allowed, and so does what Slurm chose if the bridge asked for none.
+    bridge asked for stay allowed, and so does what Slurm chose if the bridge asked for none.  A job of a previous process
+    in a partition that was the default then cannot be told from a job that its user moved there, and is released.
     """
     spec, slurms_own = job.spec, job.chosen_by_slurm
     # The default partition is not known while slurmdbd is away.
