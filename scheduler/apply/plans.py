@@ -241,8 +241,9 @@ def _pod_action_planned(world: World, action: _OnPod, at: float) -> None:
 
 def _pod_condition_planned(world: World, action: act.SetPodCondition, at: float) -> None:
     workload = world.workloads[action.key]
-    if action.annotations is not None:
+    if action.annotations is not None:  # the pod is to name the job that holds its place (reacquire.show_new_job)
         workload.renewed[action.uid] = action.annotations
+        workload.hint = int(action.annotations[names.JOB_ID])
     if action.event == names.BYPASS:
         world.bypassing.add(action.uid)
     if action.event == names.CHANGE_IGNORED:

@@ -90,6 +90,29 @@ def test_exactly_its_nodes_are_asked_for_under_its_name_and_it_runs_on_in_the_ne
     assert [each.job_id for each in story.acts(CancelJob, NOW + 3600)] == [30]
 
 
+def test_a_pod_whose_bind_another_client_overtook_with_an_invented_job_ends_with_the_job_that_holds_its_place() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.reads(job_of(TRAIN, 17, nodes="x2"), at=NOW + 1, granted=grant(17, "x2", gpu=1))
+    [bind] = story.acts(BindPod, NOW + 1)
+    story.ended(bind, Outcome.UNREACHED, at=NOW + 1)
+    story.sees(story.bound(TRAIN, 4000000, "x2"))
+    [said] = story.acts(SetPodCondition, NOW + 2)
+    assert said.annotations is not None
+    story.ended(said, at=NOW + 2)
+    shown = story.bound(TRAIN, 17, "x2")
+    story.sees(replace(shown, annotations=shown.annotations | said.annotations))
+    story.polls({}, at=NOW + 10)
+    [read] = story.acts(ReadJob, NOW + 10)
+    story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW + 10)
+    story.ended(read, at=NOW + 10)
+    story.polls({}, at=NOW + 20)
+    [end] = story.acts(FailByDeadline, NOW + 20)
+    assert end.reason == "Slurm job 17 ended: CANCELLED"
+    assert story.acts(AllocateNow, NOW + 60) == [], "its nodes are not asked for again in the name of the invented job"
+
+
 def test_a_new_job_that_soon_ends_does_not_make_its_pod_say_once_more_that_this_job_replaced_the_lost_one() -> None:
     """The watch has not shown yet that the pod names the new job."""
     story = Story()
