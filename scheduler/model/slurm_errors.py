@@ -19,10 +19,14 @@ PARTITION: Final = 2000  # there is no such partition
 NO_DEFAULT: Final = 2001  # the job names no partition, and none is the default
 ACCESS: Final = 2002  # the user may not do this, or not in this partition
 GROUP: Final = 2003  # the partition is for groups (AllowGroups) of which the user is in none
+CPUS: Final = 2005  # more than the partition allows
 NODE_COUNT: Final = 2006  # more or fewer nodes than the partition allows
 MAX_JOBS: Final = 2007  # MaxJobCount
 NO_ADMIN: Final = 2010  # the user is no administrator of Slurm
 PRIORITY: Final = 2013  # an immediate allocation, while jobs of higher or equal priority wait
+CONFIGURATION: Final = (
+    2014  # no node of the partition is as requested, or the partition does not allow so much of a node
+)
 BUSY: Final = 2016  # no room now
 UNKNOWN_JOB: Final = 2017
 UNKNOWN_NODE: Final = 2018  # the request names a node that Slurm does not have, or has no more
@@ -32,6 +36,7 @@ FEATURE: Final = 2029  # no node has it
 # name lives (Slurm facts 8).
 DEPENDENCY: Final = 2038
 NO_LICENSE_LEFT: Final = 2040  # now
+MEMORY: Final = 2044  # more than the partition, or slurm.conf, allows
 ACCOUNT: Final = 2045  # no such account, or the user or the partition may not use it
 LICENSE: Final = 2048  # there is no such license, or not that many
 LIMIT: Final = 2050  # a limit of the user, account or QOS, now (MaxSubmitJobs, MaxJobs, GrpTRES with `immediate`)
@@ -62,7 +67,7 @@ NODE_ADVICE: Mapping[int, str] = {
     TOPOLOGY: "Slurm's topology has no unit of that name: correct the node's label, or add the unit to topology.yaml.",
 }
 # An admin of Slurm can make Slurm accept the job: `remedy`.
-OF_PARTITION: Final = (ACCESS, GROUP, NODE_COUNT, TIME)  # a limit of the partition
+OF_PARTITION: Final = (ACCESS, GROUP, CPUS, NODE_COUNT, CONFIGURATION, MEMORY, TIME)  # a limit of the partition
 WITH_REMEDY: Final = frozenset({PARTITION, NO_DEFAULT, ACCOUNT, RESERVATION, QOS, NOT_UP, USER, *OF_PARTITION, LIMIT})
 
 
@@ -83,6 +88,11 @@ def remedy(number: int, user: str, *, account: str = "", partition: str = "", qo
         NOT_UP: f"scontrol update partition={partition} state=up",
         ACCESS: f"{show} shows who may use it (RootOnly, AllocNodes, ReqResv)",
         GROUP: f"{show} shows whose groups may use it (AllowGroups)",
+        **dict.fromkeys(
+            (CPUS, CONFIGURATION),
+            f"{show} shows MaxCPUsPerNode, and sinfo -p {partition} -o '%n %c %m %G %f' what its nodes have",
+        ),
+        MEMORY: f"{show} shows MaxMemPerNode and MaxMemPerCPU; slurm.conf may limit memory, too",
         NODE_COUNT: f"{show} shows MinNodes and MaxNodes; a QOS may limit nodes, too",
         LIMIT: f"sacctmgr show association where user={user} account={account or 'ACCOUNT'} shows MaxSubmitJobs and more; "
         "the account and a QOS may have limits, too",

@@ -47,18 +47,27 @@ REASONS: Mapping[str, Reason] = {
         blocked=True,
     ),
     "BeginTime": Reason("waiting for its begin time", "change the annotation `begin`"),
-    "JobHeldUser": Reason("held by its user", "release it (`scontrol release JOB`), or delete the pod"),
+    "JobHeldUser": Reason("held by its user", "release it (`scontrol release JOB`), or delete the pod", blocked=True),
     "JobHeldAdmin": Reason(
-        "held by an administrator", "ask the admin of Slurm why, and to release job JOB", "`scontrol release JOB`"
+        "held by an administrator",
+        "ask the admin of Slurm why, and to release job JOB",
+        "`scontrol release JOB`",
+        blocked=True,
     ),
     "JobHoldMaxRequeue": Reason(
-        "held, because it was requeued too often", "delete the pod and create it again", "`scontrol release JOB`"
+        "held, because it was requeued too often",
+        "delete the pod and create it again",
+        "`scontrol release JOB`",
+        blocked=True,
     ),
     "PartitionDown": Reason(
-        "the partition is down", "choose another `partition`", "`scontrol update partition=… state=up`"
+        "the partition is down", "choose another `partition`", "`scontrol update partition=… state=up`", blocked=True
     ),
     "PartitionInactive": Reason(
-        "the partition is inactive", "choose another `partition`", "`scontrol update partition=… state=up`"
+        "the partition is inactive",
+        "choose another `partition`",
+        "`scontrol update partition=… state=up`",
+        blocked=True,
     ),
     "PartitionNodeLimit": Reason(
         "it requests more or fewer nodes than the partition allows, or its nodes are down",

@@ -148,9 +148,20 @@ def test_a_waiting_job_shows_slurms_reason_and_expected_start() -> None:
     assert told.states == ((17, ("PENDING",)),)
 
 
-@pytest.mark.parametrize("reason", ["InvalidQOS", "AssocMaxWallDurationPerJobLimit", "QOSMinGRES"])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "InvalidQOS",
+        "AssocMaxWallDurationPerJobLimit",
+        "QOSMinGRES",
+        "JobHeldUser",
+        "JobHeldAdmin",
+        "PartitionDown",
+        "PartitionInactive",
+    ],
+)
 def test_a_waiting_job_that_cannot_start_as_it_is_shows_no_expected_start(reason: str) -> None:
-    """Slurm still shows the start that it expected before an admin changed the rights or the limits."""
+    """Slurm still shows the start that it expected before an admin changed the rights, limits, job or partition."""
     story, train = Story(), pod("train")
     story.queues(train, 17, at=NOW)
     story.reads(job_of(train, 17, "PENDING", reason=reason, starts=NOW + 3600, planned_nodes="x2"), at=NOW + 1)

@@ -191,6 +191,8 @@ def test_what_slurm_does_not_know_names_the_rule_and_what_it_gave() -> None:
         (2002, 'partition "main"', "scontrol show partition main shows who may use it (RootOnly, AllocNodes, ReqResv)"),
         (2006, 'partition "main"', "scontrol show partition main shows MinNodes and MaxNodes"),
         (2051, 'partition "main"', "scontrol show partition main shows MaxTime"),
+        (2014, 'partition "main"', "shows MaxCPUsPerNode, and sinfo -p main -o '%n %c %m %G %f' what its nodes have"),
+        (2044, 'partition "main"', "scontrol show partition main shows MaxMemPerNode and MaxMemPerCPU"),
         (6010, 'user "alice"', "where `id alice` must work"),
     ],
 )
