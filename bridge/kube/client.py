@@ -94,7 +94,7 @@ class KubeClient:
     component      name of the bridge in events and as field manager
     clock          epoch seconds
     on_call        called for each call: operation, seconds, outcome ("ok" or the error's class in lower case)
-    on_forbidden   called for each request that lacked a right, with the namespace of its object; "": the object has none
+    on_forbidden   called for each request that lacked a right (401, 403), with the namespace of its object; "": it has none
     """
 
     transport: Transport
@@ -574,7 +574,7 @@ class KubeClient:
             judged(operation, reply)
         except RemoteError as error:
             outcome = type(error).__name__.lower()
-            if error.number == FORBIDDEN:
+            if isinstance(error, Unauthorized):
                 self.on_forbidden(_namespace_of(path))
             if error.operation == operation:
                 raise

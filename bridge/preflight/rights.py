@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from bridge.errors import RemoteError
+from bridge.errors import RemoteError, Unauthorized
 from bridge.kube.client import KubeClient
 from scheduler import names
 from scheduler.events import Event, RightsChecked
@@ -58,6 +58,7 @@ ASK_AGAIN_S = 5.0  # where a right is missing, or a request was refused
 ASK_EVERYWHERE_S = 30.0  # for CLUSTER and NODE: a watch that runs does not notice that its right is gone
 ASK_RARELY_S = 600.0  # in a namespace where none is missing: a refused request shows a loss at once
 CHECKED_AT_ONCE = 20  # namespaces
+NOT_ACCEPTED = 401
 MOST_NAMED = 3  # namespaces that /readyz names
 
 log = logging.getLogger("slurm-bridge")
@@ -112,6 +113,9 @@ class RightsMonitor:
     monotonic   seconds
     clock       epoch seconds
     lacking     missing rights by namespace; EVERYWHERE: those of CLUSTER and NODE
+
+    While the API server does not accept the bridge's credentials (401), the bridge has no rights at all.  Open watches go on,
+    so this is no outage.
     """
 
     def __init__(
@@ -130,11 +134,12 @@ class RightsMonitor:
         self._ask_at: dict[str, float] = {}
         self._asked_at: dict[str, float] = {}
         self.lacking: dict[str, list[Right]] = {}
+        self._is_rejected = False
 
     def follow(self, world: World, emit: Callable[[Event], None]) -> None:
         """Check the namespaces of this world, and emit what is missing."""
         self._world, self._emit = world, emit
-        if self.lacking:
+        if self.lacking or self._is_rejected:
             self._emit_missing()
 
     def note_refused(self, namespace: str) -> None:
@@ -183,15 +188,25 @@ class RightsMonitor:
             return
         try:
             found = await self._missing(due)
-        except RemoteError:  # Kubernetes is away, which the watches report; what was known stays
+        except RemoteError as error:  # if Kubernetes is away, the watches report that; what was known stays
+            self._asked_at.update(dict.fromkeys(due, now))
             self._ask_at.update(dict.fromkeys(due, now + ASK_AGAIN_S))
+            if isinstance(error, Unauthorized) and error.number == NOT_ACCEPTED:
+                self._note_credentials(rejected=True)
             return
+        self._note_credentials(rejected=False)
         changed = [name for name in due if self._update(name, found.get(name, []))]
         for name in due:
             self._asked_at[name] = now
             rarely = ASK_EVERYWHERE_S if name == EVERYWHERE else ASK_RARELY_S
             self._ask_at[name] = now + (ASK_AGAIN_S if name in found else rarely)
         if changed:
+            self._emit_missing()
+
+    def _note_credentials(self, *, rejected: bool) -> None:
+        """Emit the change if the API server does not accept the credentials any more, or accepts them again."""
+        if rejected != self._is_rejected:
+            self._is_rejected = rejected
             self._emit_missing()
 
     def _forget(self, gone: Iterable[str]) -> bool:
@@ -226,6 +241,8 @@ class RightsMonitor:
         """Emit the namespaces in which pods cannot be bound or ended."""
         waits = {name: rights for name, rights in self.namespaces.items() if not set(ESSENTIAL).isdisjoint(rights)}
         said = {name: "" if SAYS in rights else self._sentence(name, rights) for name, rights in waits.items()}
+        if self._is_rejected and self._world is not None:
+            said = {name: "" for name in self._world.namespaces or () if self._world.manages(name)}
         self._emit(RightsChecked(said, self._clock()))
 
     def _sentence(self, namespace: str, rights: list[Right]) -> str:

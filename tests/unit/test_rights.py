@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from bridge.errors import Unreachable
+from bridge.errors import Unauthorized, Unreachable
 from bridge.kube.client import KubeClient
 from bridge.preflight import rights
 from bridge.preflight.rights import Right, RightsMonitor
@@ -32,6 +32,7 @@ class Server:
         self.everywhere: set[Right] = {*rights.CLUSTER, *rights.NODE}
         self.without: set[Right] = set()  # in every namespace
         self.away = False
+        self.accepts = True
         self.asked = 0
 
     async def can_i(
@@ -39,6 +40,8 @@ class Server:
     ) -> bool:
         if self.away:
             raise Unreachable("check rights", "Kubernetes", "connection refused")
+        if not self.accepts:
+            raise Unauthorized("authenticate", "Kubernetes", "the API server does not accept its token", 401)
         self.asked += 1
         right = (verb, resource, group, subresource)
         if right in {*rights.CLUSTER, *rights.NODE}:
@@ -255,3 +258,25 @@ async def test_a_bridge_that_begins_to_lead_gets_what_is_known() -> None:
     heard: list[Event] = []
     found.follow(new_world(Settings().config(accounting=False), started=0.0), heard.append)
     assert heard == [RightsChecked({"hpc": ""}, 0.0)]
+
+
+async def test_while_the_api_server_does_not_accept_the_token_no_namespace_has_rights_and_all_go_on_once_it_does() -> (
+    None
+):
+    """The open watches show new pods all the time: each of them would hold nodes until its binds have failed."""
+    server = Server("hpc")
+    found, clock = watching(server, hpc=MANAGED, other={})
+    await found.check()
+    server.accepts = False
+    found.note_refused("hpc")
+    clock[0] += rights.ASK_AGAIN_S
+    await found.check()
+    assert told == [RightsChecked({"hpc": ""}, 0.0)]
+    server.away = True
+    clock[0] += rights.ASK_AGAIN_S
+    await found.check()
+    assert len(told) == 1, "what was known stays"
+    server.away, server.accepts = False, True
+    clock[0] += rights.ASK_AGAIN_S
+    await found.check()
+    assert told[1:] == [RightsChecked({}, 0.0)]

@@ -330,10 +330,11 @@ async def test_the_startup_policy_of_a_leader_worker_set_is_a_word() -> None:
 # --- rights -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("refusal", [no(403, "Forbidden"), no(401, "Unauthorized")], ids=["403", "401"])
 @pytest.mark.parametrize("namespace", ["hpc", "a%2Fb"])
-async def test_a_request_that_lacks_a_right_is_reported_with_its_namespace(namespace: str) -> None:
+async def test_a_request_that_lacks_a_right_is_reported_with_its_namespace(namespace: str, refusal: Reply) -> None:
     told: list[str] = []
-    asks = dataclasses.replace(client(FakeTransport(no(403, "Forbidden"))), on_forbidden=told.append)
+    asks = dataclasses.replace(client(FakeTransport(refusal)), on_forbidden=told.append)
     with pytest.raises(Unauthorized):
         await asks.read_pod(namespace, "a")
     assert told == [namespace]
@@ -343,12 +344,12 @@ async def test_a_missing_right_for_an_object_without_a_namespace_is_reported_wit
     None
 ):
     told: list[str] = []
-    answers = no(403, "Forbidden"), no(403, "Forbidden"), no(401, "Unauthorized")
+    answers = no(403, "Forbidden"), no(403, "Forbidden"), no(409, "Conflict")
     asks = dataclasses.replace(client(FakeTransport(*answers)), on_forbidden=told.append)
     for _ in range(2):
         with pytest.raises(Unauthorized):
             await asks.taint_node("x1", "u-1")
-    with pytest.raises(Unauthorized):
+    with pytest.raises(Conflict):
         await asks.read_pod("hpc", "a")
     assert told == ["", ""]
 
