@@ -124,12 +124,27 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
     if not workload.size:
         return workload.gathered
     gated = sum(pod.gated for pod in workload.unfinished)
-    if not gated:
-        return f"{workload.gathered} {_advice(workload, this_pass)}"
-    has, counts = ("has", "counts") if gated == 1 else ("have", "count")
-    others = f"{gated:,} more {has} scheduling gates, and {counts} when these gates are removed."
-    missing = workload.size - workload.pod_counts.members - gated
-    return f"{workload.gathered} {others} {_advice(workload, this_pass) if missing > 0 else WHOLE}"
+    alone = _running_alone(workload, this_pass)
+    said = [workload.gathered]
+    if gated:
+        has, counts = ("has", "counts") if gated == 1 else ("have", "count")
+        said.append(f"{gated:,} more {has} scheduling gates, and {counts} when these gates are removed.")
+    if alone:
+        runs, them = ("runs with a job of its own", "it") if alone == 1 else ("run with jobs of their own", "them")
+        said.append(f"{alone:,} more {runs}, and cannot join the others: delete {them} to start all of them together.")
+    if workload.size > workload.pod_counts.members + gated + alone:
+        said.append(_advice(workload, this_pass))
+    elif not alone:
+        said.append(WHOLE)
+    return " ".join(said)
+
+
+def _running_alone(workload: Workload, this_pass: Pass) -> int:
+    """How many surplus pods of the gang have a node.  They stay workloads by themselves, also if the gang lacks pods (W5)."""
+    world = this_pass.world
+    this_pass.effort += len(workload.surplus)
+    owns = ((uid, world.workloads.get(world.key_of_pod.get(uid, ""))) for uid in workload.surplus)
+    return sum(own is not None and own is not workload and own.node_of(own.pods[uid]) != "" for uid, own in owns)
 
 
 def regrouped(workload: Workload) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, DeletePod, Outcome, ReadOwner, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, DeletePod, Outcome, ReadOwner, SetPodCondition, SubmitJob
 from scheduler.apply import gang_size, pods, settling, surplus
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
@@ -447,6 +447,23 @@ def test_after_a_restart_a_surplus_pod_that_runs_for_its_own_job_is_no_member(nu
     story = Story(pods=[*(bound_for(each, ring_key(), 17, size=2) for each in members), own])
     assert gang_of(story, members[0]).pods.keys() == {each.uid for each in members}
     assert gang_of(story, own).pods.keys() == {own.uid}
+
+
+def test_a_gang_that_lacks_pods_names_those_that_run_by_themselves_and_blames_no_quota() -> None:
+    """A rolling update leaves such pods: the new pod comes while the gang has its size, and the former pods go."""
+    story, pods = Story(), [one(number, 2) for number in range(3)]
+    bound_by(story, pods[:2], 17, NOW)
+    bound_by(story, pods[2:], 18, NOW + 2)
+    for each in pods[:2]:
+        story.loses(each, NOW + 3)
+    [cancel] = story.acts(CancelJob, NOW + 20)
+    story.ended(cancel, at=NOW + 20)
+    story.sees(one(3, 2))
+    [shown] = story.acts(SetPodCondition, NOW + 86_400)
+    assert shown.message == (
+        "1 of 2 pods of gang ring are here in namespace hpc. 1 more runs with a job of its own, and cannot join the others: "
+        "delete it to start all of them together."
+    )
 
 
 def test_a_waiting_pod_whose_manifest_was_copied_from_a_bound_pod_is_a_member() -> None:
