@@ -13,7 +13,7 @@ from scheduler.rules.identity import cancel, cancel_broken, cancel_of_earlier_po
 from scheduler.rules.limits import read_limits
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import clock, names_job, outage, waiting, waiting_unread
+from scheduler.rules.status import clock, names_job, outage, shows_note, waiting, waiting_unread
 from scheduler.rules.submission import (
     claim_problem,
     is_managed,
@@ -58,7 +58,7 @@ def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_
         said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unread_s
         is_late = note or this_pass.now >= said_at
         return waiting_unread(workload, pod, job, this_pass, note) if is_late else wake(said_at)
-    if read.reason in NOT_CONSIDERED and not note:
+    if read.reason in NOT_CONSIDERED and (not note or shows_note(workload, pod, note)):
         said_at = _considered_by(workload, pod, job, this_pass)
         if this_pass.now < said_at:
             return wake(said_at)

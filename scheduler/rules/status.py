@@ -232,6 +232,14 @@ def waiting_unread(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pa
     return status(pod, reason, message, essence=(str(job.id), note), event=event)
 
 
+def shows_note(workload: Workload, pod: Pod, note: str) -> bool:
+    """True if the status of the pod, whose job waits, has that sentence already; a previous process may have written it."""
+    last, shown = workload.status_about(ITS_PLACE, pod.uid), workload.shown_condition(pod)
+    if last is not None:
+        return any(part.startswith(note) for part in last.essence)
+    return shown is not None and note in shown.message
+
+
 def names_job(workload: Workload, pod: Pod, job_id: int) -> bool:
     """True if the pod's status names the job that waits; a previous process may have written it."""
     last, shown = workload.status_about(ITS_PLACE, pod.uid), workload.shown_condition(pod)

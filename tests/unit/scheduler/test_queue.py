@@ -173,6 +173,19 @@ def test_a_reason_that_a_nudge_takes_away_for_seconds_stays_on_the_pod() -> None
     assert "(None: not looked at yet)" in message
 
 
+def test_a_reason_that_a_nudge_takes_away_stays_also_beside_a_sentence_about_what_slurm_cannot_change() -> None:
+    story = Story()
+    queued(story)
+    assert len(said(story, waits(), NOW + 4)) == 1
+    story.sees(replace(TRAIN, annotations={names.PREFIX + "exclusive": "true"}))
+    [message] = said(story, waits(reason="None"), NOW + 8)
+    assert "Slurm cannot change" in message, "it is shown at once, whatever the reason"
+    assert len(said(story, waits(), NOW + 10)) == 1
+    story.world.apply(Planned(Plan((NudgeScheduler(key_of(TRAIN), 17, "alice", "capacity was freed"),)), NOW + 20))
+    assert said(story, waits(reason="None"), NOW + 21) == []
+    assert said(story, waits(), NOW + 24) == []
+
+
 def test_a_new_job_that_is_not_considered_says_so_in_time_although_capacity_is_freed_all_the_time() -> None:
     story = Story()
     queued(story)
