@@ -433,10 +433,13 @@ def _is_failed_by_others(status: PodStatus) -> bool:
 
 
 def _crashes(status: PodStatus) -> str:
-    """The container that kubelet restarts again and again, and how its last run ended; "": none.  Only of a started pod."""
+    """The container that kubelet restarts again and again, and how its last run ended; "": none.  Only of a started pod.
+
+    A sidecar may crash, too: kubelet shows its status among those of the init containers.
+    """
     if status.phase != "Running":
         return ""
-    for container in status.container_statuses or ():
+    for container in (*(status.container_statuses or ()), *(status.init_container_statuses or ())):
         state, last = container.state or ContainerState(), container.last_state or ContainerState()
         if state.waiting is not None and state.waiting.reason == "CrashLoopBackOff":
             if last.terminated is None:

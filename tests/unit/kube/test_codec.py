@@ -245,6 +245,13 @@ def test_a_container_that_restarts_again_and_again_is_reported_with_its_last_end
     assert pod.waits == ""
 
 
+def test_a_sidecar_that_restarts_again_and_again_is_reported_too() -> None:
+    crashes = {"waiting": {"reason": "CrashLoopBackOff"}}
+    main = {"name": "main", "state": {"running": {}}}
+    statuses = {"initContainerStatuses": [{"name": "proxy", "state": crashes}], "containerStatuses": [main]}
+    assert read(None, {"phase": "Running", **statuses}).crashes == "container proxy"
+
+
 def test_grace_is_the_pods_own_until_it_is_being_deleted() -> None:
     assert read(terminationGracePeriodSeconds=0).grace_s == 0
     assert read(terminationGracePeriodSeconds=77).grace_s == 77
