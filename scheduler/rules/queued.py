@@ -16,6 +16,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, names_job, outage, shows_note, waiting, waiting_unread
 from scheduler.rules.submission import (
     claim_problem,
+    claim_sentence,
     is_managed,
     not_managed,
     read_claims_again,
@@ -92,8 +93,7 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
         return ends, ""
     reads, all_read = read_in_passing(workload, workload.members, this_pass)
     if (claims := read_unknown_claims(workload, workload.members, this_pass)) is not None:
-        problem = claim_problem(workload.members, this_pass.world)
-        return reads + claims, f"{problem[:1].upper()}{problem[1:].rstrip('.')}." if problem else ""
+        return reads + claims, claim_sentence(claim_problem(workload.members, this_pass.world))
     if not all_read:
         return reads, ""
     if not is_managed(workload.first, this_pass.world):  # the policy gives them no job any more: V8

@@ -110,7 +110,7 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass, claims_since: float
     if _are_claims_known(workload, pod, world, claims_since):
         return None
     problem = claim_problem([pod], world)
-    shown = status(pod, names.REFUSED, problem, warning=True) if problem else NOTHING
+    shown = status(pod, names.REFUSED, claim_sentence(problem), warning=True) if problem else NOTHING
     failing = unreadable(pod, "A volume claim", pod.uid, this_pass) if not problem else NOTHING
     return combine((shown, _read_claims(workload, pod, this_pass), failing, Decision(why=CLAIMS_FIRST)))
 
@@ -119,6 +119,11 @@ def claim_problem(pods: Iterable[Pod], world: World) -> str:
     """Why a volume claim of these pods cannot be used, in words, as it was read last; "": each can, or was not read."""
     claims = (claim for pod in pods for claim in world.claims.get(pod.uid, ()))
     return next((claim.problem for claim in claims if claim.problem), "")
+
+
+def claim_sentence(problem: str) -> str:
+    """The problem of a claim as a sentence of its own; "": there is none."""
+    return f"{problem[:1].upper()}{problem[1:].rstrip('.')}." if problem else ""
 
 
 def read_unknown_claims(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:

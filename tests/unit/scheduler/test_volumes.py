@@ -179,3 +179,14 @@ def test_after_a_restart_a_waiting_pod_shows_that_its_claim_was_deleted_which_ke
     [said] = story.acts(SetPodCondition, NOW + 5)
     assert said.message.startswith("Waiting in Slurm partition main (Resources")
     assert said.message.endswith(" Claim data does not exist.")
+
+
+def test_a_pod_whose_claim_cannot_be_used_says_so_in_a_sentence() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [read] = story.acts(ReadClaims, NOW)
+    problem = "claim data names the storage class fast, which does not exist"
+    story.sees(ClaimsRead(TRAIN.uid, (Claim("data", False, problem=problem),), NOW))
+    story.ended(read, at=NOW)
+    [said] = story.acts(SetPodCondition, NOW)
+    assert said.message == "Claim data names the storage class fast, which does not exist."
