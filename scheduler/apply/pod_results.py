@@ -159,7 +159,7 @@ def _note_end_refused(
     number, why = event.refusal_number, event.refusal
     is_about_the_pod = number not in NOT_ABOUT_THE_POD | ANOTHER_CHANGED_IT  # 429: also a disruption budget
     is_refused = event.outcome is Outcome.REFUSED and is_about_the_pod
-    if why is not None and (is_refused or (event.outcome is Outcome.UNKNOWN and number >= SERVER_ERROR)):
+    if why is not None and (is_refused or number >= SERVER_ERROR):
         workload.end_refused[action.uid] = why.message
 
 

@@ -74,20 +74,23 @@ def _translate_and_ask(workload: Workload, pods: list[Pod], this_pass: Pass) -> 
     scanned_at = scan_until(workload, this_pass)
     if this_pass.now < max(tried_at, scanned_at):
         if why_not is None:
-            shown += _shown_end(workload, pods, tried_at, this_pass)
+            shown += _shown_end(workload, pods, max(tried_at, scanned_at), this_pass)
         return shown + wake(max(tried_at, scanned_at), _why_later(workload, tried_at, scanned_at, this_pass.now))
     first = pods_that_run_first(workload, this_pass)
     return first if first is not None else shown + submit(workload, spec, asked, this_pass)
 
 
-def _shown_end(workload: Workload, pods: list[Pod], tried_at: float, this_pass: Pass) -> Decision:
-    """Show that others ended the job in the queue, if that happened so often that the next job has to wait for seconds."""
+def _shown_end(workload: Workload, pods: list[Pod], next_at: float, this_pass: Pass) -> Decision:
+    """Show that others ended the job in the queue, if that happened so often that the next job has to wait for seconds.
+
+    next_at   when the next job is requested
+    """
     ended = [job for job in this_pass.world.jobs_of(workload) if job.shows_end and not job.cancelled_for]
-    if not ended or this_pass.now >= tried_at or workload.backoff.failures < SHOWN_AFTER_FAILURES:
+    if not ended or workload.backoff.failures < SHOWN_AFTER_FAILURES:
         return NOTHING
     last = max(ended, key=lambda job: job.id)
     again = (
-        f"Earlier jobs of it ended, too: slurm-bridge asks for the next one at {exact_clock(tried_at, this_pass.now)}."
+        f"Earlier jobs of it ended, too: slurm-bridge asks for the next one at {exact_clock(next_at, this_pass.now)}."
     )
     return statuses(pods, names.PENDING, f"{how_it_ended(last)} before the pod had a node. {again}")
 
@@ -133,7 +136,7 @@ def _volumes_in_use(pods: list[Pod], this_pass: Pass) -> Decision | None:
 def _count_first(workload: Workload, this_pass: Pass) -> Decision | None:
     """The wait after a start while jobs that count in the workload's quota may be unread (I7).  None: they are counted."""
     quotas, until = this_pass.world.quotas, this_pass.world.scanning_until()
-    if this_pass.now >= until or quotas.has_one(workload) or quotas.quota(workload) is None:
+    if this_pass.now >= until or quotas.quota(workload) is None:
         return None
     return wake(until, "Jobs of a former process that count against the policy's limit (max_jobs) may still be unread.")
 

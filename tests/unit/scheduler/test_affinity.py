@@ -208,6 +208,18 @@ def test_a_gang_beside_its_own_asks_for_one_node() -> None:
     assert (spec.tasks, spec.max_nodes) == (2, 1)
 
 
+def test_a_member_meets_the_affinity_of_another_at_the_bind_although_a_pod_outside_the_gang_meets_it_on_another_node() -> (
+    None
+):
+    story = Story()
+    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "affinity": of_app("a")}
+    story.sees(app("w-0", **gang), app("w-1", **gang))
+    [allocate] = story.acts(AllocateNow, NOW)
+    story.sees(PodSeen(Scope.OTHERS, standing("outside", "x2")))
+    story.ended(allocate, at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    assert {bind.name: bind.node for bind in story.acts(BindPod, NOW)} == {"w-0": "x1", "w-1": "x1"}
+
+
 def test_a_pod_that_leaves_opens_its_node() -> None:
     story = Story()
     one, other = standing("one", "x1"), standing("other", "x2")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob
 from scheduler.model.kubernetes import HostPort, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import GrantedNode, Job
 from scheduler.place.fit import NodeInfo
@@ -162,6 +163,17 @@ def test_a_pod_waits_for_the_end_of_the_quiet_period_where_it_has_no_room_beside
     assert earlier.obstacle(NEXT, key_of(NEXT), None, [], ()) is None, "what is no node is said elsewhere"
     beside = replace(NEXT, host_ports=(HostPort(81),))
     assert earlier.obstacle(beside, key_of(NEXT), node("x1"), [], ()) is None, "there is room for both"
+
+
+def test_a_grant_beside_a_bind_that_may_land_is_used_at_the_end_of_the_quiet_period() -> None:
+    story = found_by_a_new_process()
+    story.sees(NEXT)
+    [asked] = story.acts(AllocateNow, NOW + 3)
+    story.ended(asked, at=NOW + 3, job_id=18, grant=grant(18))
+    quiet = story.world.quiet_until()
+    assert [type(each) for each in story.decides(quiet - 0.1) if isinstance(each, BindPod | CancelJob)] == []
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=quiet)
+    assert [(each.name, each.node) for each in story.acts(BindPod, quiet)] == [("next", "x1")]
 
 
 def test_where_nothing_may_land_a_full_node_is_not_said_to_wait_for_earlier_binds() -> None:

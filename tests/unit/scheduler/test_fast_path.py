@@ -17,6 +17,7 @@ from scheduler.actions import (
     ReadOwner,
     SelectVolumeNode,
     SetPodCondition,
+    SubmitJob,
 )
 from scheduler.apply.events import new_world
 from scheduler.events import (
@@ -402,6 +403,12 @@ def test_two_pods_are_never_given_the_same_room() -> None:
     [bind] = [each for each in acts if isinstance(each, BindPod)]
     [cancel] = [each for each in acts if isinstance(each, CancelJob)]
     assert (bind.name, cancel.job_id) == ("one", 18)
+
+
+def test_no_nodes_are_asked_for_at_once_in_the_default_partition_if_the_same_pass_sends_a_job_to_its_queue() -> None:
+    story = Story()
+    story.sees(pod("later", says={"begin": "now+1hour"}), pod("next", created=START + 2))
+    assert [type(each) for each in story.decides(NOW)] == [SubmitJob, SubmitJob]
 
 
 def test_a_bind_that_is_repeated_takes_no_more_room_than_the_first_one() -> None:

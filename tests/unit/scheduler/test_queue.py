@@ -651,6 +651,22 @@ def test_a_condition_is_written_only_on_the_version_of_the_pod_that_was_decided_
     assert (again.version, again.message) == ("102", write.message)
 
 
+def test_a_condition_that_meets_newer_versions_of_its_pod_again_and_again_is_written_as_soon_as_the_first_time() -> (
+    None
+):
+    """Only a policy that refuses every write makes the pauses longer."""
+    story = Story()
+    queued(story)
+    story.reads(waits(), at=NOW + 1)
+    written: list[int] = []
+    for second in range(1, 12):
+        story.sees(replace(TRAIN, version=f"10{second}"))
+        for write in story.acts(SetPodCondition, NOW + second):
+            written.append(second)
+            story.ended(write, Outcome.REFUSED, at=NOW + second, number=409)
+    assert written == [1, 3, 5, 7, 9, 11]
+
+
 def test_a_pod_whose_condition_was_refused_because_of_its_bind_says_nothing_more() -> None:
     story = Story()
     queued(story)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, SetPodCondition, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, SetPodCondition, SubmitJob
 from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model.kubernetes import Toleration
 from scheduler.model.refusal import Refusal
@@ -344,6 +344,24 @@ def test_a_pod_whose_jobs_are_cancelled_again_and_again_says_that_it_waits_for_t
     again = "Earlier jobs of it ended, too: slurm-bridge asks for the next one at 00:17:13 UTC."
     assert said == [f"Slurm job 19 ended: CANCELLED before the pod had a node. {again}"]
     assert len(story.acts(SubmitJob, at)) == 1
+
+
+def test_a_pod_whose_job_vanished_does_not_say_that_it_ended_when_slurm_cannot_be_asked_again() -> None:
+    story, tries, said = Story(), 0, list[str]()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    for at in (NOW + second for second in range(2, 40)):
+        story.polls(at=at)
+        for each in story.decides(at):
+            if isinstance(each, ReadJob):
+                story.reads(None, job_id=17, at=at)
+            if isinstance(each, SetPodCondition):
+                said.append(each.message)
+            asks = isinstance(each, AllocateNow | SubmitJob)
+            tries += asks
+            story.ended(each, Outcome.UNREACHED if asks else Outcome.DONE, at=at)
+    assert tries > 3
+    assert not [message for message in said if "Slurm job 17 ended" in message]
 
 
 def test_a_pod_whose_grants_the_bridge_released_does_not_say_that_its_jobs_were_cancelled() -> None:

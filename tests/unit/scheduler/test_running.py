@@ -614,6 +614,16 @@ def test_a_job_that_is_suspended_once_more_before_the_watch_shows_that_it_ran_is
     assert [reason for reason, _, _ in said(story.decides(NOW + 10))] == [names.SUSPENDED]
 
 
+def test_a_pod_that_still_shows_the_suspension_is_told_again_that_its_job_runs_if_that_could_not_be_written() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(replace(shown, job_condition=Condition(False, names.SUSPENDED, "…")))
+    [resumed] = story.decides(NOW + 2)
+    assert said([resumed]) == [("SlurmJobRuns", True, "Slurm job 17 runs until 01:17:00 UTC.")]
+    story.ended(resumed, Outcome.UNREACHED, at=NOW + 2)
+    assert [each for second in range(3, 9) for each in story.decides(NOW + second)] == [resumed]
+
+
 def test_a_condition_that_could_not_be_written_is_written_later() -> None:
     story = Story(ALONE)
     runs(story, TRAIN)
