@@ -620,6 +620,17 @@ def test_an_account_that_the_bridge_asked_for_stays_allowed_as_slurm_writes_it(s
     assert bool(story.acts(BindPod, NOW + 2)) is is_used
 
 
+def test_a_partition_that_the_bridge_asked_for_stays_allowed() -> None:
+    """The policy changed while the job waited (I8)."""
+    story, what = Story(), pod("train", says={"partition": "gpu"})
+    story.queues(what, 17, at=NOW)
+    tenant = replace(ALICE, partitions=Choice("", ("main",)))
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), tenant),)), NOW + 1))
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    story.reads(replace(job_of(what, 17), partition="gpu"), at=NOW + 2, granted=grant(17))
+    assert story.acts(BindPod, NOW + 2)
+
+
 def tenant_of(*, allowed: tuple[str, ...]) -> Config:
     """A policy without defaults, in which pods may choose one of these values for each option."""
     one_of = Choice("", allowed)

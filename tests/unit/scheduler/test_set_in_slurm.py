@@ -8,7 +8,8 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import SetPodCondition, UpdateJob
-from scheduler.model.slurm import Job
+from scheduler.model.slurm import Job, JobSpec
+from scheduler.rules.set_in_slurm import set_in_slurm
 from tests.builders import START, Story, job_of, pod
 
 NOW = START + 20
@@ -75,6 +76,7 @@ def test_an_option_that_the_pod_did_not_ask_for_is_named_in_place_of_advice_abou
         (waits("Dependency", dependency="singleton(unfulfilled)"), {}, ""),
         (waits("Resources", least_nodes=1), {}, "You can request less, or a shorter time limit."),
         (waits("Resources", memory_mib=99_999), {}, "You can request less, or a shorter time limit."),
+        (waits("Resources", constraints="h100"), {}, "You can request less, or a shorter time limit."),
         (
             waits("BadConstraints", constraints="h100", memory_mib=100),
             {"constraints": "h100"},
@@ -118,3 +120,8 @@ def test_a_pod_whose_user_took_an_option_back_does_not_show_that_others_set_it()
     story.reads(waits("BeginTime"), at=NOW + 12)
     [report] = story.acts(SetPodCondition, NOW + 12)
     assert "Set in Slurm, not by the pod: a begin time." in report.message
+
+
+def test_a_gang_asks_for_more_nodes_and_memory_than_one_of_its_pods() -> None:
+    asked = JobSpec("ring", "alice", 1, 100, tasks=2)
+    assert not set_in_slurm(asked, waits("BadConstraints", least_nodes=2, memory_mib=200))
