@@ -91,6 +91,7 @@ class PartitionDetails:
     preempt_mode  its own, or CLUSTER_GLOBAL; grace_s: notice before a preemption
     node_sets     the part of its Nodes in slurm.conf that is "ALL" or a NodeSet; "": it lists nodes by name alone
     suspend_time_s  as in Configuration; None: it has no SuspendTime of its own
+    oversubscribe  OverSubscribe as in slurm.conf ("NO", "YES:4", "FORCE:4")
     """
 
     name: str
@@ -98,6 +99,7 @@ class PartitionDetails:
     grace_s: int = 0
     node_sets: str = ""
     suspend_time_s: float | None = None
+    oversubscribe: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,10 @@ class _DetailedNode(wire.Node):
     alloc_cpus: int = 0
 
 
+class _Sharing(msgspec.Struct):
+    oversubscribe: str | None = ""
+
+
 class _DetailedPartition(msgspec.Struct):
     """One item of `GET partitions/`, with its preemption."""
 
@@ -190,6 +196,7 @@ class _DetailedPartition(msgspec.Struct):
     grace_time: int = 0
     node_sets: str | None = ""
     suspend_time: Number = msgspec.field(default_factory=Number)
+    partition: _Sharing = msgspec.field(default_factory=_Sharing)
 
 
 _CONF = msgspec.json.Decoder(ConfigurationAnswer)
@@ -275,7 +282,7 @@ async def sees_all_jobs(slurm: SlurmClient, conf: Configuration, user: str) -> b
 
 
 async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
-    """The partitions: their preemption, grace time and node sets."""
+    """The partitions: their preemption, grace time, node sets and OverSubscribe."""
     answer = await slurm.ask("partitions", "GET", "partitions/", _PARTITIONS)
     return tuple(
         PartitionDetails(
@@ -284,6 +291,7 @@ async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
             partition.grace_time,
             partition.node_sets or "",
             math.inf if partition.suspend_time.infinite else partition.suspend_time.value,
+            partition.partition.oversubscribe or "",
         )
         for partition in answer.items
     )

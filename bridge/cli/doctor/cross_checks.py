@@ -227,6 +227,24 @@ def _partitions(seen: Observations) -> Iterator[Result]:
         yield ok(f"{some(used, 5)}: up, with nodes that both know")
 
 
+def _oversubscription(seen: Observations) -> Iterator[Result]:
+    """Slurm may give a CPU to several jobs.  Kubernetes gives it to one pod: the grants of the others are released."""
+    filled = {name for _, view in common(seen).values() for name in view.node.partitions}
+    shared = [
+        name
+        for name, details in seen.partition_details.get().items()
+        if name in filled and details.oversubscribe.startswith("FORCE") and details.oversubscribe != "FORCE:1"
+    ]
+    if shared:
+        yield warning(
+            f"Slurm gives each CPU of partition {some(sorted(shared))} to several jobs (OverSubscribe=FORCE): if another pod "
+            "uses the CPUs, the bridge releases the grant, and asks again.",
+            "OverSubscribe=NO or FORCE:1",
+        )
+    else:
+        yield ok("no partition with nodes that both know gives a CPU to several jobs (OverSubscribe)")
+
+
 def _others(seen: Observations) -> Iterator[Result]:
     """Pods of other schedulers take room that Slurm believes free."""
     nodes = {name: node for name, (node, _) in common(seen).items()}
@@ -301,6 +319,7 @@ CHECKS = (
     Check("power saving", _power_saving),
     Check("addresses", _addresses),
     Check("partitions", _partitions),
+    Check("oversubscription", _oversubscription),
     Check("others' pods", _others),
     Check("tenants", _mapping),
 )

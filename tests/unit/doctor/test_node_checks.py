@@ -105,3 +105,24 @@ def test_a_partition_with_a_suspend_time_of_its_own_decides_if_slurm_powers_its_
     checks = tuple(check for check in cross_checks.CHECKS if check.name == "power saving")
     [sentence] = said(list(findings((("Both", checks),), seen)), "power saving", Level.ERROR)
     assert f"Slurm powers down external nodes that are idle for {at_risk}" in sentence
+
+
+@pytest.mark.parametrize(
+    ("oversubscribe", "warns"), [("FORCE:4", True), ("FORCE:1", False), ("YES:4", False), ("", False)]
+)
+def test_a_partition_that_gives_a_cpu_to_several_jobs_is_a_warning(oversubscribe: str, warns: bool) -> None:
+    """Kubernetes gives the CPU to one pod alone: each further grant is released, again and again."""
+    known = NodeDetails(SlurmNode("x1", frozenset({"IDLE"}), ("main",)), "192.0.2.1")
+    seen = Observations(now=0.0)
+    seen.nodes, seen.slurm_nodes = Observed((node("x1"),)), Observed((known,))
+    seen.partition_details = Observed(
+        {
+            "main": PartitionDetails("main", oversubscribe=oversubscribe),
+            "without-pods": PartitionDetails("without-pods", oversubscribe="FORCE:4"),
+        }
+    )
+    checks = tuple(check for check in cross_checks.CHECKS if check.name == "oversubscription")
+    sentences = said(list(findings((("Both", checks),), seen)), "oversubscription", Level.WARNING)
+    assert [sentence[:47] for sentence in sentences] == (
+        ["Slurm gives each CPU of partition main to sever"] if warns else []
+    )
