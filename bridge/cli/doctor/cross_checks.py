@@ -222,7 +222,10 @@ def _partitions(seen: Observations) -> Iterator[Result]:
             "Put shared nodes into it, or take it out of the policy.",
         )
     if down := [name for name in used if not known[name].up]:
-        yield warning(f"Partition {some(down)} is not up: pods wait there.", "scontrol update partition=NAME state=up")
+        yield warning(
+            f"Partition {some(down)} is not up: new pods wait there (DOWN), or are refused (DRAIN, INACTIVE).",
+            "scontrol update partition=NAME state=up",
+        )
     if used and not empty and not down:
         yield ok(f"{some(used, 5)}: up, with nodes that both know")
 

@@ -465,7 +465,9 @@ async def test_pods_of_another_bridge_have_jobs_and_are_no_warning(both: Both) -
 
 async def test_a_partition_of_the_policy_that_is_down_is_a_warning(both: Both) -> None:
     both.slurm.partitions["main"] = replace(both.slurm.partitions["main"], up=False)
-    assert said(await both.findings(), "partitions", Level.WARNING) == ["Partition main is not up: pods wait there."]
+    assert said(await both.findings(), "partitions", Level.WARNING) == [
+        "Partition main is not up: new pods wait there (DOWN), or are refused (DRAIN, INACTIVE)."
+    ]
 
 
 # --- slurm.conf -----------------------------------------------------------------------------------------------------
