@@ -11,6 +11,7 @@ from scheduler.actions import SetPodCondition, UpdateJob
 from scheduler.model.slurm import Job, JobSpec
 from scheduler.rules.set_in_slurm import set_in_slurm
 from tests.builders import START, Story, job_of, pod
+from tests.unit.scheduler.test_gangs import member
 
 NOW = START + 20
 TO_DO = "You can ask the admin of Slurm to change job 17 (scontrol update), or delete the pod and create it again."
@@ -125,3 +126,35 @@ def test_a_pod_whose_user_took_an_option_back_does_not_show_that_others_set_it()
 def test_a_gang_asks_for_more_nodes_and_memory_than_one_of_its_pods() -> None:
     asked = JobSpec("ring", "alice", 1, 100, tasks=2)
     assert not set_in_slurm(asked, waits("BadConstraints", least_nodes=2, memory_mib=200))
+
+
+@pytest.mark.parametrize("second_cpu", [1000, 2000], ids=["of one shape", "of two shapes"])
+def test_a_gang_does_not_show_that_others_set_its_nodes_and_memory_which_slurm_counts_for_all_of_its_pods(
+    second_cpu: int,
+) -> None:
+    story, pods = Story(), [member(0, 2), member(1, 2, cpu=second_cpu)]
+    story.sees(pods[0])
+    submit = story.queues(pods[1], 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    read = waits("BadConstraints", least_nodes=2, memory_mib=99_999)
+    story.reads(replace(read, name=submit.spec.name), at=NOW + 4)
+    reports = story.acts(SetPodCondition, NOW + 4)
+    assert len(reports) == 2
+    assert not [report for report in reports if "Set in Slurm" in report.message]
+
+
+def test_a_dependency_that_is_gone_from_the_job_before_its_reason_changes_is_not_named() -> None:
+    assert "Set in Slurm" not in shown(waits("Dependency", dependency=""))
+
+
+def test_the_next_process_shows_what_others_set_in_a_waiting_job_too() -> None:
+    what = pod(created=START - 60)
+    story = Story(pods=(what,))
+    story.polls({17: "PENDING"}, at=NOW)
+    said = list[str]()
+    for at in (NOW + second for second in range(10)):
+        story.reads(waits("BeginTime", submitted=START - 50), at=at)
+        for action in story.decides(at):
+            story.ended(action, at=at)
+            said += [action.message] if isinstance(action, SetPodCondition) else []
+    assert "Set in Slurm, not by the pod: a begin time." in said[-1]
