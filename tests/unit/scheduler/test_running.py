@@ -577,6 +577,15 @@ def test_a_node_that_slurm_powered_up_without_its_kubelet_is_given_back_after_a_
     assert [each.reason for each in story.acts(CancelJob, NOW + 361)] == ["released: node x1 is not ready"]
 
 
+def test_a_node_without_its_kubelet_is_given_back_at_once_if_slurm_did_not_power_it_up_for_the_job() -> None:
+    story = Story(ALONE)
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.sees(NodeSeen(node("x1", ready=False)))
+    prepares(story, "RUNNING")
+    assert [each.reason for each in story.acts(CancelJob, NOW + 5)] == ["released: node x1 is not ready"]
+
+
 def test_a_cordoned_node_is_given_back_while_slurm_powers_it_up() -> None:
     story = Story(ALONE)
     story.queues(TRAIN, 17, at=NOW)
