@@ -225,6 +225,11 @@ def test_what_slurm_does_not_know_is_named_for_a_rule_without_templates_too(numb
         ),
         (2070, "scontrol update partition=PARTITION state=up."),
         (2051, "scontrol show partition PARTITION shows MaxTime; a QOS may limit times, too."),
+        (
+            2050,
+            "sacctmgr show association where user=alice account=ACCOUNT shows MaxSubmitJobs and more; the account and a QOS "
+            "may have limits, too.",
+        ),
     ],
 )
 def test_what_to_do_if_slurm_refuses_a_name_that_neither_the_job_nor_slurms_configuration_says(
