@@ -157,7 +157,8 @@ def _note_end_refused(
 ) -> None:
     """Note why Kubernetes does not end the pod: an admission policy refuses that, or a webhook does not answer (5xx)."""
     number, why = event.refusal_number, event.refusal
-    is_about_the_pod = number not in NOT_ABOUT_THE_POD | ANOTHER_CHANGED_IT  # 429: also a disruption budget
+    not_about_it = ANOTHER_CHANGED_IT if isinstance(action, act.EvictPod) else NOT_ABOUT_THE_POD | ANOTHER_CHANGED_IT
+    is_about_the_pod = number not in not_about_it  # an eviction gets 429 because of a disruption budget
     is_refused = event.outcome is Outcome.REFUSED and is_about_the_pod
     if why is not None and (is_refused or number >= SERVER_ERROR):
         workload.end_refused[action.uid] = why.message

@@ -60,12 +60,18 @@ def end_pod(
 
 def why_not_ended(workload: Workload, pod: Pod, why: str, this_pass: Pass) -> Decision:
     """Show on the pod that Kubernetes does not let it end, until the next attempt.  why: as for `end_pod`"""
-    refused, backoff = workload.end_refused.get(pod.uid), workload.backoffs.get(Attempt.END_POD, NO_FAILURE)
-    if refused is None or backoff.failures < SHOWN_AFTER_FAILURES:
+    refused = ends_refused(workload, pod, Attempt.END_POD)
+    if not refused:
         return NOTHING
     again = f"slurm-bridge tries again every {span(this_pass.tuning.backoff_max_s)}, or more often."
-    message = f"The pod is to end: {why}. But slurm-bridge cannot end it. {refused.rstrip('. ')}. {again}"
+    message = f"The pod is to end: {why}. But slurm-bridge cannot end it. {refused} {again}"
     return status(pod, "", message, warning=True, event=names.REFUSED)
+
+
+def ends_refused(workload: Workload, pod: Pod, attempt: Attempt) -> str:
+    """Why Kubernetes refuses again and again to end or evict the pod, a sentence; "": it does not."""
+    refused, backoff = workload.end_refused.get(pod.uid), workload.backoffs.get(attempt, NO_FAILURE)
+    return f"{refused.rstrip('. ')}." if refused is not None and backoff.failures >= SHOWN_AFTER_FAILURES else ""
 
 
 def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str]:

@@ -22,7 +22,7 @@ from scheduler.model.slurm import UNLIMITED, Job
 from scheduler.model.text import span
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
 from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, combine, plan_action, wake
-from scheduler.rules.end_pod import end_pod, is_service, why_not_ended
+from scheduler.rules.end_pod import end_pod, ends_refused, is_service, why_not_ended
 from scheduler.rules.identity import is_trusted, read_job
 from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
@@ -101,7 +101,7 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
     if (first := _read_since(workload, job, max(opens[pod.uid] for pod in near), why, this_pass)) is not None:
         return decision + first
     end = str(read.ends)  # by Slurm's clock, so it is the same until the end moves
-    warnings = combine(_warn(job, end, ends, pod, leads[pod.uid], this_pass) for pod in near)
+    warnings = combine(_warn(workload, job, end, ends, pod, leads[pod.uid], this_pass) for pod in near)
     prepared = (_prepare_end(workload, job, ends, pod, leads[pod.uid], this_pass) for pod in near)
     return decision + warnings + combine(prepared)
 
@@ -180,18 +180,22 @@ def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequen
     return wake(at) if this_pass.now < at else read_job(job, workload, this_pass, f"when does job {job.id} end?")
 
 
-def _warn(job: Placeholder, end: str, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
+def _warn(
+    workload: Workload, job: Placeholder, end: str, ends: float, pod: Pod, lead: Lead, this_pass: Pass
+) -> Decision:
     """Warn the pod, once for each end of the job, with the seconds that are left now.  end: as Slurm gives it"""
     left = max(0, int(ends - this_pass.now))
     message = (
         f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}: {span(left)} are left. "
     )
+    refused = ends_refused(workload, pod, Attempt.MOVE)
     if is_service(pod):
         message += "The pod is evicted before."
+        message += f" But slurm-bridge cannot evict it yet. {refused}" if refused else ""
     else:
         message += f"The pod gets SIGTERM {span(lead.seconds)} before, and then its grace of {span(pod.grace_s)}."
         message += f" This is later than requested: {lead.cut}." if lead.cut else ""
-    return _status(pod, names.ENDS_SOON, message, essence=(str(job.id), end), warning=True)
+    return _status(pod, names.ENDS_SOON, message, essence=(str(job.id), end, refused), warning=True)
 
 
 def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:

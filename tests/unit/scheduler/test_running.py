@@ -364,6 +364,23 @@ def test_a_budget_that_refuses_an_eviction_is_asked_again() -> None:
     assert story.acts(EvictPod, ENDS - 597)
 
 
+def test_a_replica_that_a_budget_does_not_let_go_says_so() -> None:
+    story = Story(ALONE, checked=False)
+    shown = runs(story, web("web-1"))
+    acts, told_again = looks_and_learns(story, shown, at=ENDS - 599), list[SetJobCondition]()
+    for second in range(598, 500, -1):
+        for each in acts:
+            if isinstance(each, EvictPod):
+                story.ended(each, Outcome.REFUSED, at=ENDS - second, number=429, later=True)
+            else:
+                story.ended(each, at=ENDS - second)
+                told_again += [each] if isinstance(each, SetJobCondition) else []
+        acts = story.decides(ENDS - second)
+    first, refused = (each.message for each in told_again)
+    assert first.endswith("The pod is evicted before.")
+    assert refused.endswith("But slurm-bridge cannot evict it yet. Slurm refused it (error 429).")
+
+
 # --- a preemption with grace (S5) ---------------------------------------------------------------------------------
 
 
