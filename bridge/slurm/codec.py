@@ -309,7 +309,7 @@ def _partition(seen: wire.Partition) -> Partition:
                     seen.maximums.partition_memory_per_node,
                 )
             ),
-            *sorted(seen.flags or ()),
+            *sorted(flag for flag in seen.flags or () if flag != "DEFAULT"),
         ),
     )
 

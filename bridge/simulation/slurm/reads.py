@@ -209,7 +209,10 @@ def _partition(partition: SimPartition, version: str) -> Mapping[str, Any]:
         "qos": {"allowed": "", "deny": "", "assigned": ""},
         "tres": {"billing_weights": partition.billing_weights},
         "defaults": {"time": number(partition.default_time_min)},
-        "maximums": {"time": number(longest) if longest is not None else {"set": False, "infinite": True, "number": 0}},
+        "maximums": {
+            "time": number(longest) if longest is not None else {"set": False, "infinite": True, "number": 0},
+            "partition_memory_per_node": number(0),
+        },
     }
     if version != "v0.0.44":
         shown["flags"] = ("DEFAULT",) if partition.default else ()
