@@ -124,7 +124,7 @@ def _looks_again_after_update(job: Placeholder) -> bool:
 
 
 def _replace(workload: Workload, job: Placeholder, held_until: float, this_pass: Pass) -> tuple[Decision, str]:
-    """Submit another job in the place of one that Slurm holds for good.  Also returns the sentence about it."""
+    """End the job, which Slurm holds for good, so that its pods get another.  Also returns the sentence about that."""
     if this_pass.now < held_until:
         again = f"Slurm holds job {job.id} for good: slurm-bridge submits another one at"
         return wake(held_until), f"{again} {clock(held_until, this_pass.now)}, or when {_CHANGES}."

@@ -188,8 +188,9 @@ def _warn(
     message = (
         f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}: {span(left)} are left. "
     )
-    refused = ends_refused(workload, pod, Attempt.MOVE)
+    refused = ""
     if is_service(pod):
+        refused = ends_refused(workload, pod, Attempt.MOVE)
         message += "The pod is evicted before."
         message += f" But slurm-bridge cannot evict it yet. {refused}" if refused else ""
     else:

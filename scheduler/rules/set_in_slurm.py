@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.slurm import SINGLETON, Job, JobSpec
+from scheduler.state.placeholder import NO_NODE_EVER
 
 # Slurm's reasons about an option: the field of JobSpec, its value if the pods ask for none, and the option in words.
 _OPTIONS = {
@@ -26,9 +27,10 @@ def set_in_slurm(asked: JobSpec, read: Job) -> str:
     is_one = asked.tasks == 1 and not asked.parts
     if is_one and (read.least_nodes or 0) > 1 and not asked.required_nodes:
         found.append(f"{read.least_nodes:,} nodes")
-    if read.reason == "BadConstraints" and read.constraints and not asked.constraints:
+    fits_nowhere = read.reason == NO_NODE_EVER
+    if fits_nowhere and read.constraints and not asked.constraints:
         found.append(f"the constraint {read.constraints}")
-    if read.reason == "BadConstraints" and is_one and (read.memory_mib or 0) > asked.memory_mib:
+    if fits_nowhere and is_one and (read.memory_mib or 0) > asked.memory_mib:
         found.append(f"{read.memory_mib:,} MiB of memory")
     return " and ".join(found)
 
