@@ -81,13 +81,12 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     job = job_of_call(world, action, event.began)
     if job is None:
         return
-    if job.held_until is not None and event.outcome in (Outcome.DONE, Outcome.REFUSED):
-        # slurmctld looks at the job.  If it then holds the job no longer, the next read shows that, up to 15 s later.
-        job.held_until = event.at + world.config.tuning.refused_retry_s
+    retry_at = event.at + world.config.tuning.refused_retry_s
     if event.outcome is Outcome.DONE:
         _take_changes(job, action, event.at)
         if "partition" in action.changes:
             workload.asked_in = action.spec.partition or world.default_partition
+        _note_looked_at(job, retry_at)
         return
     world.back_off(workload, event.at, attempt=Attempt.UPDATE_JOB)
     if event.outcome is not Outcome.REFUSED or event.refusal is None or event.refusal.later:
@@ -96,7 +95,8 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
         world.nodes_stale = True
         return
     why = _with_remedy(world, workload, action, event.refusal)
-    _note_refused_changes(job, action, why.message, event.at + world.config.tuning.refused_retry_s)
+    _note_refused_changes(job, action, why.message, retry_at)
+    _note_looked_at(job, retry_at)
 
 
 def _with_remedy(world: World, workload: Workload, action: act.UpdateJob, refusal: Refusal) -> Refusal:
@@ -132,14 +132,20 @@ def _take_changes(job: Placeholder, action: act.UpdateJob, at: float) -> None:
             job.retry_changes()  # they may depend on what was changed now
 
 
+def _note_looked_at(job: Placeholder, retry_at: float) -> None:
+    """If slurmctld held the job, it has looked at it, or refuses to.  If it holds it no more, the next read shows that."""
+    if job.held_until is not None:
+        job.held_until = retry_at
+
+
 def _note_refused_changes(job: Placeholder, action: act.UpdateJob, why: str, retry_at: float) -> None:
     """The job stays as it is.  Of several fields Slurm does not say which one it refused: each is then tried alone."""
     if len(action.changes) > 1:
         job.one_by_one = True
         return
-    [field] = action.changes
-    refused = RefusedChange(value(action.spec, action.component, field), why, retry_at)
-    job.refused_changes = {**job.refused_changes, (action.component, field): refused}
+    for field in action.changes:  # none if slurmctld was only to look at the job again
+        refused = RefusedChange(value(action.spec, action.component, field), why, retry_at)
+        job.refused_changes = {**job.refused_changes, (action.component, field): refused}
 
 
 def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> None:

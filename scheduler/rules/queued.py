@@ -7,6 +7,7 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
+from scheduler.model.text import span
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
 from scheduler.rules.gathering import regrouped
 from scheduler.rules.identity import cancel, cancel_broken, cancel_of_earlier_pods, cancel_twins, is_trusted, read_job
@@ -131,14 +132,11 @@ def _replace(workload: Workload, job: Placeholder, held_until: float, this_pass:
     return cancel(job, workload, this_pass, f"Slurm holds job {job.id} for good"), ""
 
 
-def _look_again(
-    workload: Workload, job: Placeholder, asked: JobSpec, held_until: float, this_pass: Pass
-) -> tuple[Decision, str]:
-    """Have slurmctld look again at the job that it holds; the job keeps its age.  Also returns the sentence about it."""
+def _look_again(workload: Workload, job: Placeholder, asked: JobSpec, held_until: float, this_pass: Pass) -> Decision:
+    """Have slurmctld look again at the job that it holds; the job keeps its age."""
     if this_pass.now < held_until:
-        again = f"Slurm does not look at job {job.id} again by itself: slurm-bridge has it look at"
-        return wake(held_until), f"{again} {clock(held_until, this_pass.now)}, or when {_CHANGES}."
-    return _change(workload, job, asked, 0, frozenset(), this_pass), ""
+        return wake(held_until)
+    return _change(workload, job, asked, 0, frozenset(), this_pass)
 
 
 def _adopted(job: Placeholder, spec: JobSpec) -> tuple[JobSpec, Decision]:
@@ -171,16 +169,19 @@ def _update(
     ]
     component = next((index for index, changed in enumerate(possible) if changed), None)
     update = wake(min(later.values())) if later else NOTHING
-    looks = ""
     if component is None and job.held_until is not None:
-        look, looks = _look_again(workload, job, asked, job.held_until, this_pass)
-        update += look
+        update += _look_again(workload, job, asked, job.held_until, this_pass)
     if component is not None:
         fields = frozenset(sorted(possible[component])[:1]) if job.one_by_one else possible[component]
         wanted = job_update.with_changes(asked, spec, component, fields)
         update += _change(workload, job, wanted, component, fields, this_pass)
     notes = list(dict.fromkeys(_not_applied(field, change) for (_, field), change in refused.items()))
-    notes += [looks] if looks else []
+    if job.held_until is not None:  # the same sentence each time, so that pods are not written for each look
+        every = span(this_pass.tuning.refused_retry_s)
+        notes.append(
+            f"Slurm does not look at job {job.id} again by itself: slurm-bridge has it look every {every}, and when "
+            f"{_CHANGES}."
+        )
     notes += job_update.in_words(fixed_all - job_update.GOVERNED if "user" in fixed_all else fixed_all)
     if renames_later:
         notes.append("The job gets its new name when it no longer waits for another job.")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from scheduler.actions import AllocateNow, CancelJob, SetPodCondition, SubmitJob, UpdateJob
+from scheduler.actions import AllocateNow, CancelJob, Outcome, SetPodCondition, SubmitJob, UpdateJob
 from scheduler.events import SlurmNodesPolled
 from scheduler.model.slurm import Job, Partition
 from scheduler.policy.rules import Choice, Policy, Rule
@@ -77,13 +78,45 @@ def test_slurm_looks_every_five_minutes_at_a_job_that_it_holds_and_the_pod_says_
     story = held("BadConstraints")
     [said] = story.acts(SetPodCondition, NOW + 5)
     assert said.message.endswith(
-        "Slurm does not look at job 17 again by itself: slurm-bridge has it look at 00:22 UTC, or when the pod or Slurm's "
+        "Slurm does not look at job 17 again by itself: slurm-bridge has it look every 300 s, and when the pod or Slurm's "
         "configuration changes."
     )
     is_looked_at_again(story, NOW + 304)
     story.reads(_held("BadConstraints"), at=NOW + 310)
     assert story.acts(UpdateJob, NOW + 312) == []
     is_looked_at_again(story, NOW + 610)
+
+
+def test_a_pod_is_not_written_each_time_slurm_looks_at_its_job_without_a_change() -> None:
+    story, looks = held("BadConstraints"), 0
+    [said] = story.acts(SetPodCondition, NOW + 5)
+    story.ended(said, at=NOW + 5)
+    for at in range(int(NOW) + 20, int(NOW) + 1500, 15):
+        story.reads(_held("BadConstraints"), at=at)
+        for action in story.decides(at):
+            assert not isinstance(action, SetPodCondition), f"{at - NOW} s: {action.message}"
+            looks += isinstance(action, UpdateJob)
+            story.ended(action, at=at)
+    assert looks == 4
+
+
+def test_slurm_refuses_to_look_at_a_job_that_it_holds_and_is_asked_again_after_five_minutes() -> None:
+    """A plugin of slurmctld (job_submit) may refuse every update."""
+    story = held("BadConstraints")
+    [update] = story.acts(UpdateJob, NOW + 304)
+    story.ended(update, Outcome.REFUSED, at=NOW + 304, number=2002)
+    assert story.acts(UpdateJob, NOW + 603) == []
+    is_looked_at_again(story, NOW + 604)
+
+
+@pytest.mark.parametrize("answer", [{"number": 511, "later": True}, {"number": 2018}])
+def test_a_job_that_slurm_could_not_look_at_now_is_soon_looked_at(answer: dict[str, Any]) -> None:
+    """The token of the user has expired, or the update names a node that Slurm has no more: slurmctld did not look."""
+    story = held("BadConstraints")
+    [update] = story.acts(UpdateJob, NOW + 304)
+    story.ended(update, Outcome.REFUSED, at=NOW + 304, **answer)
+    story.sees(SlurmNodesPolled(NODES, (MAIN, GPU), NOW + 305))
+    is_looked_at_again(story, NOW + 306)
 
 
 def test_an_edit_of_the_pod_is_the_update_after_which_slurm_looks_again() -> None:
