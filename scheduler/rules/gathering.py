@@ -140,11 +140,12 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
 
 
 def _running_alone(workload: Workload, this_pass: Pass) -> int:
-    """How many surplus pods of the gang have a node.  They stay workloads by themselves, also if the gang lacks pods (W5)."""
+    """How many surplus pods of the gang run.  They stay workloads by themselves, also if the gang lacks pods (W5)."""
     world = this_pass.world
     this_pass.effort += len(workload.surplus)
     owns = ((uid, world.workloads.get(world.key_of_pod.get(uid, ""))) for uid in workload.surplus)
-    return sum(own is not None and own is not workload and own.node_of(own.pods[uid]) != "" for uid, own in owns)
+    pods = ((own, own.pods[uid]) for uid, own in owns if own is not None and own is not workload)
+    return sum(stays(pod) and own.node_of(pod) != "" for own, pod in pods)
 
 
 def regrouped(workload: Workload) -> str:

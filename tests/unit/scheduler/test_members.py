@@ -449,21 +449,43 @@ def test_after_a_restart_a_surplus_pod_that_runs_for_its_own_job_is_no_member(nu
     assert gang_of(story, own).pods.keys() == {own.uid}
 
 
-def test_a_gang_that_lacks_pods_names_those_that_run_by_themselves_and_blames_no_quota() -> None:
+def beside_one_that_runs_by_itself() -> tuple[Story, Pod]:
     """A rolling update leaves such pods: the new pod comes while the gang has its size, and the former pods go."""
     story, pods = Story(), [one(number, 2) for number in range(3)]
     bound_by(story, pods[:2], 17, NOW)
-    bound_by(story, pods[2:], 18, NOW + 2)
+    [alone] = bound_by(story, pods[2:], 18, NOW + 2)
     for each in pods[:2]:
         story.loses(each, NOW + 3)
     [cancel] = story.acts(CancelJob, NOW + 20)
     story.ended(cancel, at=NOW + 20)
+    return story, alone
+
+
+RUNS_ALONE = (
+    "1 of 2 pods of gang ring are here in namespace hpc. 1 more runs with a job of its own, and cannot join the others: "
+    "delete it to start all of them together."
+)
+
+
+def test_a_gang_that_lacks_pods_names_those_that_run_by_themselves_and_blames_no_quota() -> None:
+    story, _ = beside_one_that_runs_by_itself()
     story.sees(one(3, 2))
     [shown] = story.acts(SetPodCondition, NOW + 86_400)
-    assert shown.message == (
-        "1 of 2 pods of gang ring are here in namespace hpc. 1 more runs with a job of its own, and cannot join the others: "
-        "delete it to start all of them together."
-    )
+    assert shown.message == RUNS_ALONE
+
+
+@pytest.mark.parametrize("how", [{"phase": PodPhase.SUCCEEDED}, {"deleting_at": NOW + 500}], ids=["ended", "deleted"])
+def test_a_gang_that_lacks_pods_does_not_ask_its_user_to_delete_a_pod_that_ended_or_is_being_deleted(
+    how: dict[str, Any],
+) -> None:
+    story, alone = beside_one_that_runs_by_itself()
+    story.sees(one(3, 2))
+    [shown] = story.acts(SetPodCondition, NOW + 400)
+    assert shown.message == RUNS_ALONE
+    story.ended(shown, at=NOW + 400)
+    story.sees(replace(alone, **how))
+    [shown] = story.acts(SetPodCondition, NOW + 500)
+    assert shown.message.startswith("1 of 2 pods of gang ring are here in namespace hpc. The other pods are missing:")
 
 
 def test_a_waiting_pod_whose_manifest_was_copied_from_a_bound_pod_is_a_member() -> None:
