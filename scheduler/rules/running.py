@@ -26,7 +26,7 @@ from scheduler.rules.end_pod import end_pod, ends_refused, is_service, why_not_e
 from scheduler.rules.identity import is_trusted, read_job
 from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import clock, exact_clock
+from scheduler.rules.status import NOT_EVICTED, clock, exact_clock
 from scheduler.state.backoff import Attempt
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.pod_records import ITS_JOB
@@ -192,7 +192,7 @@ def _warn(
     if is_service(pod):
         refused = ends_refused(workload, pod, Attempt.MOVE)
         message += "The pod is evicted before."
-        message += f" But slurm-bridge cannot evict it yet. {refused}" if refused else ""
+        message += f" {NOT_EVICTED} {refused}" if refused else ""
     else:
         message += f"The pod gets SIGTERM {span(lead.seconds)} before, and then its grace of {span(pod.grace_s)}."
         message += f" This is later than requested: {lead.cut}." if lead.cut else ""

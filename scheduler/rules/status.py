@@ -27,6 +27,7 @@ from scheduler.state.workload import Workload
 
 DAY_S = 86_400
 REASON_FOLLOWS = "Slurm's reason follows when the job is read."
+NOT_EVICTED = "But slurm-bridge cannot evict it yet."
 # Other clients may write conditions, too.  Repetitions are bounded or possessive, so that the time to match is linear.
 _DATE = r"(?<!\d)\d{4,6}-\d\d-\d\d "
 _TIME = re.compile(rf"(?:{_DATE})?\d\d:\d\d(?::\d\d)? UTC")  # as `clock` and `exact_clock` write it

@@ -15,7 +15,7 @@ from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.text import line
 from scheduler.rules.decision import JobStatus, PodStatus, PodStatuses
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import lasting, nearest_start, times
+from scheduler.rules.status import NOT_EVICTED, lasting, nearest_start, times
 from scheduler.state.estimates import moved
 from scheduler.state.pod_records import ITS_JOB, ITS_PLACE, LastStatus
 from scheduler.state.workload import Workload
@@ -145,7 +145,13 @@ def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> Non
 
 
 def _is_still_true(shown: Condition, reason: str, message: str) -> bool:
-    """True if a condition of a previous process needs no new message.  It needs one only if the end of the job moved."""
+    """True if a condition of a previous process needs no new message.
+
+    It needs one only if the end of the job moved, or if the pod cannot be evicted before that end and does not show it.
+    """
     if shown.reason != reason:
         return False
-    return reason != names.ENDS_SOON or times(shown.message) == times(message)
+    if reason != names.ENDS_SOON:
+        return True
+    lacks_refusal = NOT_EVICTED in message and NOT_EVICTED not in shown.message
+    return times(shown.message) == times(message) and not lacks_refusal

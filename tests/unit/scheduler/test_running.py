@@ -364,20 +364,36 @@ def test_a_budget_that_refuses_an_eviction_is_asked_again() -> None:
     assert story.acts(EvictPod, ENDS - 597)
 
 
+def refused_by_its_budget(story: Story, acts: list[Action], *, at: float) -> list[str]:
+    """The budget refuses each eviction for 100 s; the messages about the job that the pod gets meanwhile."""
+    said_then = list[str]()
+    for second in range(100):
+        for each in acts:
+            if isinstance(each, EvictPod):
+                story.ended(each, Outcome.REFUSED, at=at + second, number=429, later=True)
+            else:
+                story.ended(each, at=at + second)
+                said_then += [each.message] if isinstance(each, SetJobCondition) else []
+        acts = story.decides(at + second)
+    return said_then
+
+
 def test_a_replica_that_a_budget_does_not_let_go_says_so() -> None:
     story = Story(ALONE, checked=False)
     shown = runs(story, web("web-1"))
-    acts, told_again = looks_and_learns(story, shown, at=ENDS - 599), list[SetJobCondition]()
-    for second in range(598, 500, -1):
-        for each in acts:
-            if isinstance(each, EvictPod):
-                story.ended(each, Outcome.REFUSED, at=ENDS - second, number=429, later=True)
-            else:
-                story.ended(each, at=ENDS - second)
-                told_again += [each] if isinstance(each, SetJobCondition) else []
-        acts = story.decides(ENDS - second)
-    first, refused = (each.message for each in told_again)
+    acts = looks_and_learns(story, shown, at=ENDS - 599)
+    first, refused = refused_by_its_budget(story, acts, at=ENDS - 598)
     assert first.endswith("The pod is evicted before.")
+    assert refused.endswith("But slurm-bridge cannot evict it yet. Slurm refused it (error 429).")
+
+
+def test_the_next_process_says_that_a_budget_does_not_let_a_replica_go_which_was_warned_before() -> None:
+    story = Story(ALONE, checked=False)
+    shown = runs(story, web("web-1"))
+    before = "Slurm job 17 reaches its time limit at 01:17:00 UTC: 599 s are left. The pod is evicted before."
+    story.sees(replace(shown, job_condition=Condition(True, names.ENDS_SOON, before)))
+    acts = looks_and_learns(story, shown, at=ENDS - 590)
+    [refused] = refused_by_its_budget(story, acts, at=ENDS - 589)
     assert refused.endswith("But slurm-bridge cannot evict it yet. Slurm refused it (error 429).")
 
 
