@@ -204,8 +204,11 @@ class RightsMonitor:
             self._emit_missing()
 
     def _note_credentials(self, *, rejected: bool) -> None:
-        """Emit the change if the API server does not accept the credentials any more, or accepts them again."""
-        if rejected != self._is_rejected:
+        """Emit what is missing for as long as the API server does not accept the credentials, and when it accepts them again.
+
+        Namespaces may become managed meanwhile: the open watches show that.
+        """
+        if rejected or self._is_rejected:
             self._is_rejected = rejected
             self._emit_missing()
 

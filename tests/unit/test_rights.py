@@ -280,3 +280,17 @@ async def test_while_the_api_server_does_not_accept_the_token_no_namespace_has_r
     clock[0] += rights.ASK_AGAIN_S
     await found.check()
     assert told[1:] == [RightsChecked({}, 0.0)]
+
+
+async def test_a_namespace_that_becomes_managed_while_the_token_is_not_accepted_has_no_rights_either() -> None:
+    """The open watch of namespaces shows it, and its pods must not hold nodes until their binds have failed."""
+    server = Server("hpc", "new")
+    found, clock = watching(server, hpc=MANAGED, new={})
+    server.accepts = False
+    await found.check()
+    assert told == [RightsChecked({"hpc": ""}, 0.0)]
+    assert found._world is not None
+    found._world.namespaces["new"] = Namespace("new", "new", MANAGED)
+    clock[0] += rights.CHECK_EVERY_S
+    await found.check()
+    assert told[1:] == [RightsChecked({"hpc": "", "new": ""}, 0.0)]
