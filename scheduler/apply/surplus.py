@@ -72,7 +72,7 @@ def leave_running_gang(world: World, key: str, user: str) -> Workload | None:
     removed what the bind wrote: then only the name of the job shows that the pod is no member (W4).  Returns this workload;
     None: no pod of this key and user waits in a gang of which other pods run, or runs there without the id of a job.
     """
-    for phase in (Phase.GRANTED, Phase.BOUND):
+    for phase in (Phase.GRANTED, Phase.BOUND, Phase.ORPHANED):
         for gang in map(world.workloads.__getitem__, world.by_phase[phase]):
             for pod in _waiting_beside_others(world, gang) + _without_id(gang):
                 if names.workload_key(pod.uid) != key:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, CancelJob, ReadJob, RestoreKeys, SetPodCondition
+from scheduler.actions import Action, AllocateNow, CancelJob, FailByDeadline, ReadJob, RestoreKeys, SetPodCondition
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.translate.grouping import Group, group_of
@@ -99,6 +99,21 @@ def test_a_surplus_pod_that_shows_the_marks_of_a_member_keeps_its_own_job_after_
 ) -> None:
     story, jobs = beside_its_gang(says, is_read_first=is_read_first, **edited)
     assert harm(lives(story, jobs, START + 2, seconds=60)) == []
+
+
+@pytest.mark.parametrize(("says", "edited"), EDITS)
+def test_such_a_surplus_pod_keeps_its_own_job_also_if_the_job_of_the_gang_ended_meanwhile(
+    says: dict[str, str], edited: dict[str, str | None]
+) -> None:
+    story, jobs = beside_its_gang(says, **edited)
+    over = replace(GANGS_JOB, states=frozenset({"CANCELLED"}))
+    story.polls({17: "CANCELLED", 18: "RUNNING"}, at=START + 2)
+    story.reads(over, at=START + 2)
+    done = lives(story, jobs | {17: over}, START + 3, seconds=60)
+    assert {(type(each), each.name) for each in done if isinstance(each, HARM)} == {
+        (FailByDeadline, "w-0"),
+        (FailByDeadline, "w-1"),
+    }
 
 
 @pytest.mark.parametrize(("says", "edited"), EDITS)
