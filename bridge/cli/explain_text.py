@@ -19,9 +19,9 @@ from bridge.slurm import bodies
 from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.costs import Costs
 from scheduler.explain import Explanation, as_sbatch
+from scheduler.model.reasons import is_blocked
 from scheduler.model.slurm import SINGLETON, UNLIMITED, Job, JobSpec
 from scheduler.model.text import dated
-from scheduler.rules.reasons import is_blocked
 from scheduler.rules.status import clock
 from scheduler.state.phase import Phase
 from scheduler.state.visits import NO_CONTENDER

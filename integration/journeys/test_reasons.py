@@ -17,7 +17,7 @@ from integration.clusters import BridgeProcess, Kube, Slurm, eventually, slurm_s
 from integration.journeys.conftest import POLICY
 from integration.reference.page_reasons import names
 from integration.rigging import places
-from scheduler.rules.reasons import meaning_of
+from scheduler.model.reasons import meaning_of
 from tests.patience import PATIENCE_S
 
 # The library needs the libc of the folder that Slurm is installed in; so that folder's loader runs Python.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from integration.reference.markdown import code, table
-from scheduler.rules.reasons import REASONS, meaning_of
+from scheduler.model.reasons import REASONS, meaning_of
 
 # One name a line, as libslurmfull of Slurm 26.05 spells them; integration/journeys/test_reasons.py compares both.
 LIST = Path(__file__).with_name("slurm_reasons.txt")
@@ -13,7 +13,7 @@ LIST = Path(__file__).with_name("slurm_reasons.txt")
 INTRO = """\
 # Why a job waits
 
-<!-- Generated from scheduler/rules/reasons.py by `make reference`. -->
+<!-- Generated from scheduler/model/reasons.py by `make reference`. -->
 
 While the job of a pod waits, the pod's condition `PodScheduled` shows Slurm's reason and its meaning:
 

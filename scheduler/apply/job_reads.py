@@ -16,6 +16,7 @@ from scheduler.apply.surplus import leave_running_gang
 from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.reasons import is_blocked
 from scheduler.model.slurm import SINGLETON, Grant, Job, States, holds_nodes, is_ended
 from scheduler.state import other_schedulers
 from scheduler.state.anomalies import reject
@@ -281,21 +282,21 @@ def _is_held_for_good(read: Job) -> bool:
     """
     components = (read, *read.parts) if "PENDING" in read.states else ()
     return any(
-        component.priority == 0 and component.reason in (NO_NODE_EVER, WITHOUT_ITS_RESERVATION)
-        for component in components
+        component.is_held and component.reason in (NO_NODE_EVER, WITHOUT_ITS_RESERVATION) for component in components
     )
 
 
 def _take_expected_start(world: World, job: Placeholder, read: Job, at: float) -> None:
     """Keep the expected start of a waiting job.  If the job has started, judge the expected starts that were kept (Q2).
 
-    If a job is held, or waits for other jobs or for a time, Slurm does not estimate how long it waits for nodes.
+    If a job is held, or waits for other jobs or for a time, Slurm does not estimate how long it waits for nodes.  Nor does it
+    while the job cannot start at all, as in a partition that is down: it still shows the start that it expected before.
     """
     starts = world.clocks[Side.SLURM].ours(read.starts) if read.starts is not None else None
     if holds_nodes(read.states) and starts is not None:
         world.estimates.note_started(job.estimates, starts)
         job.estimates = ()
-    elif "PENDING" not in read.states or read.reason in NO_CONTENDER:
+    elif "PENDING" not in read.states or read.reason in NO_CONTENDER or is_blocked(read.reason):
         job.estimates = ()
     elif starts is not None and len(job.estimates) < MOST_ESTIMATES:
         before = job.estimates[-1] if job.estimates else None

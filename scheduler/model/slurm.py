@@ -155,7 +155,8 @@ class Job:
     exit_code                 the number before the colon in sacct's ExitCode
     tasks                     the number of tasks asked for
     as_of                     slurmctld's time of the answer, epoch seconds; None: not known
-    priority                  its place in the queue: higher first; it changes with its age; None: not known
+    priority                  its place in the queue: higher first; it changes with its age; 0: the job is held, by whomever;
+                              None: not known
     het_id, het_offset        of a component of a heterogeneous job: the leader's id, and which component it is (the leader
                               is 0); None: an ordinary job
     parts                     of the leader of a heterogeneous job: the further components, in their order
@@ -191,6 +192,11 @@ class Job:
     parts: tuple[Job, ...] = ()
     as_of: float | None = field(default=None, compare=False)
     priority: int | None = field(default=None, compare=False)
+
+    @property
+    def is_held(self) -> bool:
+        """True if slurmctld does not look at the waiting job: its user, an admin or slurmctld itself holds it."""
+        return self.priority == 0
 
 
 def nodes_of(job: Job) -> set[str]:

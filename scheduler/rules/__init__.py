@@ -9,7 +9,7 @@ A rule returns a value: a Decision, the actions on a node, or steps.  It calls n
     before a bind         binding.py, replacements.py, volumes.py
     while pods run        running.py, deadlines.py, restore_keys.py, bypass.py
     the end of pods       end_pod.py, end_record.py, silent_nodes.py
-    sentences for people  status.py, reasons.py, set_in_slurm.py, limits.py, pod_state.py
+    sentences for people  status.py, set_in_slurm.py, limits.py, pod_state.py
     nodes                 reconcile_nodes.py, node_condition.py
     all workloads         periodic.py
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from scheduler.actions import ReadLimits
 from scheduler.model.limits import KnownLimits, Limit, LimitsOf
+from scheduler.model.reasons import Reason, meaning_of
 from scheduler.model.slurm import Job
 from scheduler.rules.decision import NOTHING, Decision, plan_action
-from scheduler.rules.reasons import Reason, meaning_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload

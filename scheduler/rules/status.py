@@ -12,11 +12,11 @@ from datetime import datetime
 from scheduler import names
 from scheduler.events import OutageBegan
 from scheduler.model.kubernetes import Pod
+from scheduler.model.reasons import is_blocked, meaning_of
 from scheduler.model.slurm import Job
 from scheduler.model.text import dated, moment
 from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, combine, wake
 from scheduler.rules.limits import with_value
-from scheduler.rules.reasons import is_blocked, meaning_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.set_in_slurm import set_in_slurm
 from scheduler.state.estimates import Interval

@@ -104,7 +104,9 @@ class Visits(Occupancy):
         if self.phase_of.get(workload.key) is not Phase.QUEUED:
             return None
         job = self.job_of.get(workload.key)
-        return None if job is None or (job.job is not None and job.job.reason in NO_CONTENDER) else job
+        if job is None or job.job is None:
+            return job
+        return None if job.job.is_held or job.job.reason in NO_CONTENDER else job
 
     def count_queued(self, workload: Workload) -> None:
         """Update the counts of waiting jobs by partition, for this workload."""

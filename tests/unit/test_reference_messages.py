@@ -55,7 +55,7 @@ NO_MESSAGE = {
         r"|Waiting in Slurm partition \\S.*|\); expected start | as job \{job.id\}\. "
         r"|\(\?<=; expected start \).*| to |\\AYou can .*"
     ),
-    "scheduler.rules.reasons": r".*",  # docs/reasons.md
+    "scheduler.model.reasons": r".*",  # docs/reasons.md
     "scheduler.rules.pod_state": r"Job ended",  # a state: docs/page.md
     "scheduler.policy.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
     "scheduler.tuning": r".*",  # docs/settings.md

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,12 +35,13 @@ def kind_of_next(story: Story, at: float = NOW, **says: str) -> type[Action]:
         pytest.param({}, {"reason": "Priority"}, {}, SubmitJob, id="waits for nodes"),
         pytest.param({}, {"reason": "Priority", "partition": "gpu"}, {}, AllocateNow, id="was moved"),
         pytest.param({}, {"reason": "JobHeldUser"}, {}, AllocateNow, id="held"),
+        pytest.param({}, {"reason": "BadConstraints", "priority": 0}, {}, AllocateNow, id="held by slurmctld"),
         pytest.param({"partition": "gpu"}, None, {}, AllocateNow, id="in another partition"),
         pytest.param({"partition": "gpu"}, None, {"partition": "gpu"}, SubmitJob, id="in the same other partition"),
     ],
 )
 def test_a_pod_is_queued_behind_a_job_that_waits_for_nodes_in_its_partition(
-    says: dict[str, str], read: Mapping[str, str] | None, next_says: dict[str, str], kind: type[Action]
+    says: dict[str, str], read: Mapping[str, Any] | None, next_says: dict[str, str], kind: type[Action]
 ) -> None:
     story = Story()
     story.queues(replace(TRAIN, annotations=pod(says=says).annotations), 17, at=NOW)

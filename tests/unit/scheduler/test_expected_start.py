@@ -100,7 +100,15 @@ def test_the_expected_start_is_the_interval_and_the_list_shows_the_same() -> Non
 
 
 @pytest.mark.parametrize(
-    ("then", "is_judged"), [("Priority", True), ("JobHeldUser", False), ("BeginTime", False), ("Dependency", False)]
+    ("then", "is_judged"),
+    [
+        ("Priority", True),
+        ("JobHeldUser", False),
+        ("BeginTime", False),
+        ("Dependency", False),
+        ("PartitionDown", False),
+        ("BadConstraints", False),
+    ],
 )
 def test_jobs_that_waited_for_something_else_than_nodes_say_nothing_about_expected_starts(
     then: str, is_judged: bool

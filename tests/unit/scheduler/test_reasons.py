@@ -7,7 +7,7 @@ import re
 import pytest
 
 from integration.reference.page_reasons import names
-from scheduler.rules.reasons import REASONS, meaning_of
+from scheduler.model.reasons import REASONS, meaning_of
 
 
 @pytest.mark.parametrize("reason", names())
