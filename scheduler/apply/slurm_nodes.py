@@ -42,7 +42,7 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
         for key in (*world.by_phase[Phase.UNSUBMITTED], *world.by_phase[Phase.QUEUED]):
             world.refresh(world.workloads[key])  # the default partition may have changed
     elif _configured(nodes) != _configured(world.slurm_nodes or {}):
-        _submit_again(world)
+        _ask_again(world)
     world.slurm_nodes = nodes
     world.nodes_polled = (began, event.at)
     world.observe_slurm_nodes(partial(quarantine.quarantine_slurm_node, world))
@@ -63,11 +63,12 @@ def _configured(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[object, ...]]
     }
 
 
-def _submit_again(world: World) -> None:
-    """Submit the jobs again that Slurm refused or holds for good: the configuration of its nodes changed (Q4)."""
+def _ask_again(world: World) -> None:
+    """Ask Slurm again for what it refused or holds for good: the configuration of its nodes changed (Q4, K8)."""
     for key in world.by_phase[Phase.QUEUED]:
-        if world.job_of[key].held_until is not None:
-            world.job_of[key].retry_changes()
+        job = world.job_of[key]
+        if job.held_until is not None or job.refused_changes:
+            job.retry_changes()
             world.refresh(world.workloads[key])
     for key in world.by_phase[Phase.UNSUBMITTED]:
         workload = world.workloads[key]

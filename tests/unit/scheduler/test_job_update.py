@@ -181,6 +181,19 @@ def test_an_edit_that_slurm_refuses_is_reported_and_sent_again_after_minutes() -
     assert not any("qos" in said.message for said in story.acts(SetPodCondition, NOW + 310))
 
 
+def test_an_edit_that_slurm_refused_is_sent_again_when_a_node_gets_the_feature_that_it_asks_for() -> None:
+    story = queued()
+    story.sees(edited({"constraints": "h100"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.ended(update, Outcome.REFUSED, at=NOW + 2, number=2029)
+    assert story.acts(UpdateJob, NOW + 10) == []
+    nodes = (replace(slurm_node("x1"), features=("h100",)), slurm_node("x2"))
+    partitions = (Partition("main", default=True), Partition("gpu", max_time_min=600))
+    story.sees(SlurmNodesPolled(nodes, partitions, NOW + 11))
+    [update] = story.acts(UpdateJob, NOW + 11)
+    assert update.changes == {"constraints"}
+
+
 def test_a_refused_edit_is_still_reported_after_a_later_edit() -> None:
     """Otherwise the user would believe that both are in force."""
     story = queued()
