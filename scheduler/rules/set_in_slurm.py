@@ -7,6 +7,8 @@ reason of a job that waits for its turn ("Priority").
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.slurm import SINGLETON, Job, JobSpec
 from scheduler.state.placeholder import NO_NODE_EVER
@@ -49,9 +51,13 @@ def _nodes(asked: JobSpec, read: Job) -> str:
     """The nodes that the job must have, and those of them that it must not have."""
     if not read.required_nodes or asked.required_nodes:
         return ""
-    try:
-        unusable = set(expand(read.required_nodes)) & set(expand(read.excluded_nodes))
-    except HostlistError:
-        unusable = set()
-    cannot = ", which its pod cannot use" if unusable else ""
+    cannot = ", which its pod cannot use" if _have_common_nodes(read.required_nodes, read.excluded_nodes) else ""
     return f"the required nodes {read.required_nodes}{cannot}"
+
+
+@lru_cache(64)  # each pod of a gang asks, and thousands of nodes may be excluded
+def _have_common_nodes(one: str, other: str) -> bool:
+    try:
+        return not set(expand(one)).isdisjoint(expand(other))
+    except HostlistError:
+        return False

@@ -9,6 +9,7 @@ import pytest
 from scheduler import names
 from scheduler.actions import SetPodCondition, UpdateJob
 from scheduler.model.slurm import Job, JobSpec
+from scheduler.rules import set_in_slurm as set_in_slurm_module
 from scheduler.rules.set_in_slurm import set_in_slurm
 from tests.builders import START, Story, job_of, pod
 from tests.unit.scheduler.test_gangs import member
@@ -141,6 +142,29 @@ def test_a_gang_does_not_show_that_others_set_its_nodes_and_memory_which_slurm_c
     reports = story.acts(SetPodCondition, NOW + 4)
     assert len(reports) == 2
     assert not [report for report in reports if "Set in Slurm" in report.message]
+
+
+def test_what_a_user_sets_in_the_job_of_a_large_gang_is_worked_out_once_and_not_for_each_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To expand the nodes that a job must not have takes milliseconds in a large cluster."""
+    story, pods = Story(), [member(number, 9) for number in range(9)]
+    story.sees(*pods[1:])
+    submit = story.queues(pods[0], 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    expanded = list[str]()
+
+    def counted(text: str) -> list[str]:
+        expanded.append(text)
+        return [text]
+
+    monkeypatch.setattr(set_in_slurm_module, "expand", counted)
+    read = waits("Priority", required_nodes="only-here", excluded_nodes="far-away", name=submit.spec.name)
+    story.reads(read, at=NOW + 4)
+    reports = story.acts(SetPodCondition, NOW + 4)
+    assert len(reports) == 9
+    assert all("Set in Slurm, not by the pod: the required nodes only-here. " in each.message for each in reports)
+    assert sorted(expanded) == ["far-away", "only-here"]
 
 
 def test_a_dependency_that_is_gone_from_the_job_before_its_reason_changes_is_not_named() -> None:
