@@ -196,8 +196,9 @@ def why_waiting(world: World, workload: Workload, phase: Phase) -> tuple[str, st
     """
     if phase is Phase.QUEUED:
         job = world.job_of.get(workload.key)
-        reason = job.job.reason if job is not None and job.job is not None else ""
-        return reason or UNKNOWN, world.partition_of.get(workload.key) or workload.asked_in or NO_PARTITION
+        if job is not None and job.job is not None:
+            return job.job.reason or UNKNOWN, job.job.partition or NO_PARTITION
+        return UNKNOWN, world.partition_of.get(workload.key) or workload.asked_in or NO_PARTITION
     partition = workload.asked_in or NO_PARTITION
     for uid in workload.last_status:
         status = workload.status_about(ITS_PLACE, uid)

@@ -72,6 +72,16 @@ def test_workloads_wait_for_the_reason_that_slurm_gives_by_partition() -> None:
     assert values["pods waiting"] == 3
 
 
+@pytest.mark.parametrize("reason", ["Licenses", "JobHeldUser", "BeginTime"])
+def test_a_job_that_a_previous_process_submitted_waits_in_its_partition_whatever_the_reason(reason: str) -> None:
+    what = pod("one", created=START - 60)
+    story = Story(pods=(what,))
+    story.polls({17: "PENDING"}, at=NOW)
+    read = job_of(what, 17, "PENDING", reason=reason, submitted=START - 50)
+    story.reads(replace(read, partition="gpu"), at=NOW)
+    assert shown(story.world)[f"waiting_workloads gpu {reason}"] == 1
+
+
 def test_a_workload_that_asked_slurm_for_nothing_yet_waits_for_what_its_pods_show() -> None:
     story = Story()
     story.sees(pod("one", labels={"slurm-bridge/gang": "g"}, says={"gang-size": "2"}))
