@@ -11,8 +11,10 @@ from functools import lru_cache
 
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.slurm import SINGLETON, Job, JobSpec
+from scheduler.model.text import line
 from scheduler.state.placeholder import NO_NODE_EVER
 
+MOST_SHOWN = 200  # characters of a value: each pod of a gang shows it, and what to do comes behind it
 # Slurm's reasons about an option: the field of JobSpec, its value if the pods ask for none, and the option in words.
 _OPTIONS = {
     "BeginTime": ("begin", None, "a begin time"),
@@ -31,7 +33,7 @@ def set_in_slurm(asked: JobSpec, read: Job) -> str:
         found.append(f"{read.least_nodes:,} nodes")
     fits_nowhere = read.reason == NO_NODE_EVER
     if fits_nowhere and read.constraints and not asked.constraints:
-        found.append(f"the constraint {read.constraints}")
+        found.append(f"the constraint {line(read.constraints, MOST_SHOWN)}")
     if fits_nowhere and is_one and (read.memory_mib or 0) > asked.memory_mib:
         found.append(f"{read.memory_mib:,} MiB of memory")
     return " and ".join(found)
@@ -43,7 +45,7 @@ def _of_reason(asked: JobSpec, read: Job) -> str:
         return ""
     if field == "dependency":  # singleton may hold the job back, as the bridge asked
         others = [text for text in read.dependency.split(",") if text and not text.startswith(SINGLETON)]
-        return f"the dependency {','.join(others)}" if others else ""
+        return f"the dependency {line(','.join(others), MOST_SHOWN)}" if others else ""
     return words
 
 
@@ -52,7 +54,7 @@ def _nodes(asked: JobSpec, read: Job) -> str:
     if not read.required_nodes or asked.required_nodes:
         return ""
     cannot = ", which its pod cannot use" if _have_common_nodes(read.required_nodes, read.excluded_nodes) else ""
-    return f"the required nodes {read.required_nodes}{cannot}"
+    return f"the required nodes {line(read.required_nodes, MOST_SHOWN)}{cannot}"
 
 
 @lru_cache(64)  # each pod of a gang asks, and thousands of nodes may be excluded

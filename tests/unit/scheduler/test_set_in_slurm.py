@@ -94,6 +94,21 @@ def test_an_option_that_the_pod_or_the_bridge_asked_for_is_not_said_to_be_set_by
     assert message.endswith(advice or "UTC.")
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        waits("Priority", required_nodes=",".join(f"x{number}" for number in range(5000))),
+        waits("Dependency", dependency=",".join(f"afterok:{number}(unfulfilled)" for number in range(5000))),
+        waits("BadConstraints", constraints="|".join(f"feature-{number}" for number in range(5000))),
+    ],
+    ids=["nodes", "dependency", "constraint"],
+)
+def test_a_long_value_that_others_set_does_not_keep_the_pod_from_saying_what_to_do(read: Job) -> None:
+    """Nor does each of thousands of pods keep it in memory."""
+    assert shown(read).endswith(f"…. {TO_DO}")
+    assert len(set_in_slurm(JobSpec("train", "alice", 1, 100), read)) < 300
+
+
 def test_a_pod_shows_no_more_that_others_set_something_when_they_have_taken_it_back() -> None:
     what, story = pod(), Story()
     story.queues(what, 17, at=NOW)
