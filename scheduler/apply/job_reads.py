@@ -7,6 +7,7 @@ about the id came, or before the list that showed the id as new, it may show the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from scheduler import events as ev
@@ -261,7 +262,7 @@ def _take_details(
     elif job.held_until is None:
         job.held_until = at + world.config.tuning.refused_retry_s
     if before is None:
-        job.chosen_by_slurm = {names.ACCOUNT: read.account, names.QOS: read.qos}
+        job.chosen_by_slurm = _chosen(read.account, read.qos)
     if before is not None and holds_nodes(before.states) and before.time_limit_min != read.time_limit_min:
         job.limit_before = before.time_limit_min
     if grant is not None:
@@ -272,6 +273,11 @@ def _take_details(
         job.grant, read
     ):  # the job was requeued and started again between two polls
         job.grant = None
+
+
+@lru_cache(256)  # most jobs have the same account and QOS, and each keeps this for as long as its pods run
+def _chosen(account: str, qos: str) -> Mapping[str, str]:
+    return {names.ACCOUNT: account, names.QOS: qos}
 
 
 def _is_held_for_good(read: Job) -> bool:

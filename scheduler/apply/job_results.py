@@ -121,7 +121,8 @@ def _take_changes(job: Placeholder, action: act.UpdateJob, at: float) -> None:
     job.spec = with_changes(asked, action.spec, action.component, action.changes)
     if "partition" in action.changes and action.component == 0 and job.job is not None and action.spec.partition:
         job.job = replace(job.job, partition=action.spec.partition)  # where its nodes are judged (F2)
-    job.chosen_by_slurm = {key: value for key, value in job.chosen_by_slurm.items() if key not in action.changes}
+    if not action.changes.isdisjoint(job.chosen_by_slurm):
+        job.chosen_by_slurm = {key: value for key, value in job.chosen_by_slurm.items() if key not in action.changes}
     options = action.changes - {"excluded_nodes"}  # which change with the nodes, again and again
     if options:
         job.changed_at = at

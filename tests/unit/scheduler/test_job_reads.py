@@ -456,3 +456,15 @@ def test_a_job_that_its_user_renamed_and_named_back_is_the_job_that_this_process
     story.reads(shown, at=NOW + 3, granted=grant(17))
     known = story.world.placeholders[17]
     assert (known.key, known.spec) == (key_of(TRAIN), asked.spec)
+
+
+def test_what_slurm_chose_for_jobs_is_kept_once_for_all_jobs_of_an_account_and_qos() -> None:
+    """A bridge has thousands of jobs, and each keeps it for as long as its pods run."""
+    story, pods = Story(), [pod(f"p{number}") for number in range(3)]
+    for number, what in enumerate(pods):
+        story.queues(what, 17 + number, at=NOW)
+        account = "".join(["team", "a" if number < 2 else "b"])  # each answer of Slurm has texts of its own
+        story.reads(replace(job_of(what, 17 + number, "PENDING"), account=account, qos="normal"), at=NOW + 1)
+    first, second, other = (story.world.placeholders[job_id].chosen_by_slurm for job_id in (17, 18, 19))
+    assert first is second
+    assert (first[names.ACCOUNT], other[names.ACCOUNT]) == ("teama", "teamb")
