@@ -30,9 +30,13 @@ def take_workload(world: World, pod: Pod) -> Workload:
         _note_regrouped(world, workload, pod)
         return workload
     group = shown_by(world, pod)
-    if isinstance(group, Group) and not _was_bound_alone(world, pod, group) and not _has_job_of_its_own(world, pod):
-        return take_group(world, pod, group)
-    return _take_alone(world, pod)
+    if not isinstance(group, Group):
+        return _take_alone(world, pod)
+    if _was_bound_alone(world, pod, group) or _has_job_of_its_own(world, pod):
+        gang = _gang_of(world, pod, group)
+        world.refresh(gang)  # it may have no pod yet
+        return _take_beside(world, gang, pod, group)
+    return take_group(world, pod, group)
 
 
 def _note_regrouped(world: World, workload: Workload, pod: Pod) -> None:
@@ -138,17 +142,28 @@ def _take_alone(world: World, pod: Pod) -> Workload:
 
 
 def take_group(world: World, pod: Pod, group: Group) -> Workload:
-    workload = _take_or_make(world, names.workload_key(group.identity), pod, f"{pod.namespace}/{group.name}")
-    if workload.group is None or not workload.group.identity:
-        workload.group, workload.size = group, 0
+    workload = _gang_of(world, pod, group)
     if is_surplus(workload, pod, group):
-        workload.surplus[pod.uid] = None
-        alone = _take_alone(world, pod)
-        alone.show(pod.uid, group)
+        alone = _take_beside(world, workload, pod, group)
         add_split_to_stories(workload, alone, pod)
         return alone
     workload.show(pod.uid, group)
     return workload
+
+
+def _gang_of(world: World, pod: Pod, group: Group) -> Workload:
+    workload = _take_or_make(world, names.workload_key(group.identity), pod, f"{pod.namespace}/{group.name}")
+    if workload.group is None or not workload.group.identity:
+        workload.group, workload.size = group, 0
+    return workload
+
+
+def _take_beside(world: World, gang: Workload, pod: Pod, group: Group) -> Workload:
+    """Take the pod as a surplus pod of the gang: it is a workload by itself.  Returns this workload."""
+    gang.surplus[pod.uid] = None
+    alone = _take_alone(world, pod)
+    alone.show(pod.uid, group)
+    return alone
 
 
 def _take_or_make(world: World, key: str, pod: Pod, readable: str) -> Workload:

@@ -37,7 +37,7 @@ def is_surplus(workload: Workload, pod: Pod, group: Group) -> bool:
 def too_many(world: World, pod: Pod, group: Group) -> Refusal | None:
     """Why a pod of the group does not run by itself; None: it is no surplus pod, or its group has its size."""
     gang = gang_of(world, group)
-    if gang is None or gang.size or pod.uid not in gang.surplus:
+    if gang is None or gang.size or pod.node or pod.uid not in gang.surplus:
         return None
     return Refusal(
         names.REFUSED,

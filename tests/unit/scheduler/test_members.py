@@ -488,6 +488,18 @@ def test_a_gang_that_lacks_pods_does_not_ask_its_user_to_delete_a_pod_that_ended
     assert shown.message.startswith("1 of 2 pods of gang ring are here in namespace hpc. The other pods are missing:")
 
 
+@pytest.mark.parametrize("first", [0, 1], ids=["it comes first", "it comes last"])
+def test_after_a_restart_a_gang_that_lacks_pods_names_those_that_run_by_themselves_too(first: int) -> None:
+    pods = [bound_for(one(2, 2), key_of(one(2, 2)), 18, size=1), one(3, 2)]
+    story = Story(pods=[pods[first], pods[1 - first]])
+    story.polls({18: "RUNNING"}, at=NOW)
+    story.reads(job_of(one(2, 2), 18, nodes="x1"), at=NOW, granted=granted(18, ("x1", 1)))
+    assert RUNS_ALONE in [shown.message for shown in story.acts(SetPodCondition, NOW + 20)]
+    story.loses(pods[0], NOW + 21)
+    story.sees(one(4, 2))
+    assert gang_of(story, one(3, 2)).pods.keys() == {one(3, 2).uid, one(4, 2).uid}
+
+
 def test_a_waiting_pod_whose_manifest_was_copied_from_a_bound_pod_is_a_member() -> None:
     story = Story()
     copied = {**one(1, 2).annotations, **OF_A_BIND}
