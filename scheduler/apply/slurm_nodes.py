@@ -41,8 +41,8 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
             world.job_of[key].retry_changes()
         for key in (*world.by_phase[Phase.UNSUBMITTED], *world.by_phase[Phase.QUEUED]):
             world.refresh(world.workloads[key])  # the default partition may have changed
-    elif _configured(nodes) != _configured(world.slurm_nodes or {}):
-        _ask_again(world)
+    elif not _configured(nodes).items() <= _configured(world.slurm_nodes or {}).items():
+        _ask_again(world)  # that a node is gone lets Slurm accept nothing more
     world.slurm_nodes = nodes
     world.nodes_polled = (began, event.at)
     world.observe_slurm_nodes(partial(quarantine.quarantine_slurm_node, world))

@@ -167,6 +167,15 @@ def test_a_refused_job_is_submitted_again_when_the_configuration_of_slurms_nodes
     assert len(story.acts(AllocateNow, NOW + 3)) == 1
 
 
+def test_refused_jobs_are_not_submitted_again_each_time_an_autoscaler_removes_a_node() -> None:
+    story = Story()
+    story.sees(SlurmNodesPolled((*NODES, slurm_node("x3")), PARTITIONS, NOW - 1))
+    refused(story, 2014)
+    story.decides(NOW)
+    story.sees(SlurmNodesPolled(NODES, PARTITIONS, NOW + 3))
+    assert story.acts(AllocateNow, NOW + 3) + story.acts(SubmitJob, NOW + 3) == []
+
+
 def test_a_partition_that_slurm_does_not_have_is_reported_before_anything_is_sent() -> None:
     story = Story()
     story.sees(SlurmNodesPolled(NODES, (PARTITIONS[0],), NOW))
