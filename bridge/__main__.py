@@ -151,7 +151,7 @@ def _add_policy(
 ) -> dict[str, argparse.ArgumentParser]:
     commands = policy.add_subparsers(required=True, metavar="COMMAND")
     check = add_command(commands, "check", parents=[form], help="find mistakes in the policy of a settings file")
-    check.add_argument("config", metavar="FILE", help="settings, YAML")
+    check.add_argument("config", metavar="FILE", help="settings, YAML (-: standard input)")
     check.add_argument("--kubeconfig", metavar="FILE", help=KUBECONFIG)
     check.add_argument(
         "-n",
@@ -262,7 +262,7 @@ def _add_dev(dev: argparse.ArgumentParser) -> None:
 def _ends() -> argparse.ArgumentParser:
     """The options that name both clusters, the same for every command that calls them."""
     ends = argparse.ArgumentParser(add_help=False)
-    ends.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
+    ends.add_argument("--config", metavar="FILE", help="settings, YAML; -: standard input (SLURM_BRIDGE_CONFIG)")
     ends.add_argument("--kubeconfig", metavar="FILE", help=KUBECONFIG)
     ends.add_argument("--slurm-url", metavar="URL", help="slurmrestd, http://HOST:PORT (SLURM_BRIDGE_SLURM_URL)")
     ends.add_argument(
@@ -322,6 +322,7 @@ def _run(options: argparse.Namespace) -> int:
     _log_to_stderr(chosen.log_level)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         path = settings.path_of(vars(options), os.environ) or ""
+        path = "" if path == settings.STANDARD_INPUT else path  # which does not change
         runner.run(app.run(chosen, path, lambda: settings.load(vars(options), os.environ)))
     return 0
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import difflib
 import re
 import socket
+import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -35,6 +37,7 @@ from scheduler.tuning import Config, Tuning
 
 ENVIRONMENT = "SLURM_BRIDGE_"
 MOST_CHARACTERS = 2**22  # of the file; a ConfigMap takes a quarter of this
+STANDARD_INPUT = "standard input"  # the file that `-` names: settings that are checked before they are in force
 # Options that are also read from the environment, by field of Settings.
 OPTIONS = (
     "kubeconfig",
@@ -428,8 +431,9 @@ def _without_mistakes(written: Mapping[str, Any]) -> tuple[Settings, set[str]]:
 
 
 def path_of(options: Mapping[str, str | None], environment: Mapping[str, str]) -> str | None:
-    """The settings file that is named; None: there is none."""
-    return options.get("config") or environment.get(ENVIRONMENT + "CONFIG")
+    """The settings file that is named, or STANDARD_INPUT; None: there is none."""
+    named = options.get("config") or environment.get(ENVIRONMENT + "CONFIG")
+    return STANDARD_INPUT if named == "-" else named
 
 
 def _given(options: Mapping[str, str | None], environment: Mapping[str, str]) -> dict[str, Any]:
@@ -444,10 +448,22 @@ def _given(options: Mapping[str, str | None], environment: Mapping[str, str]) ->
     return given
 
 
+@cache
+def _standard_input() -> str:
+    """Commands read their settings more than once, and standard input gives them once."""
+    return sys.stdin.read(MOST_CHARACTERS + 1)
+
+
+def _text(path: str) -> str:
+    if path == STANDARD_INPUT:
+        return _standard_input()
+    with open(path, encoding="utf-8") as file:
+        return file.read(MOST_CHARACTERS + 1)
+
+
 def _read(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(MOST_CHARACTERS + 1)
+        text = _text(path)
         if len(text) > MOST_CHARACTERS:
             raise ConfigError(f"{path}: is longer than {MOST_CHARACTERS:,} characters.", "Name a settings file.")
         content = yaml.load(text, UniqueKeyLoader)  # noqa: S506 - a SafeLoader

@@ -47,6 +47,7 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ): "test_installed.py types its two blocks; integration/own_account.py applies the files for most journeys",
     ("monitoring.md", "Install"): "test_installed.py types the same line, as install.md has it",
     ("nodes.md", ""): f"{JOURNEYS}/test_installed_replicas.py",
+    ("operations.md", "Change the settings"): f"{JOURNEYS}/test_installed.py",
     ("operations.md", "Two replicas"): f"{JOURNEYS}/test_installed_replicas.py",
     ("operations.md", "Tokens"): f"{JOURNEYS}/test_installed.py",
     ("operations.md", "Uninstall"): f"{JOURNEYS}/test_installed_replicas.py",

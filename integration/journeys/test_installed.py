@@ -44,6 +44,7 @@ LOOKING = lines("install.md", "Look")
 METRICS = lines("install.md", "Metrics")
 # Two blocks of commands.  Each writes a kubeconfig: the first with a token of 90 days, the second with a lasting token.
 KUBECONFIGS = re.findall(r"^```sh\n(.*?)^```$", INSTALL.split("\n## Outside Kubernetes")[1], re.MULTILINE | re.DOTALL)
+[CHECK, AGAIN] = lines("operations.md", "Change the settings")
 NEW_TOKEN, WITH_KUSTOMIZE, WITHOUT = lines("operations.md", "Tokens")
 # What the Prometheus operator reads, and what it calls that.
 OPERATORS_KINDS = {"servicemonitors": "ServiceMonitor", "prometheusrules": "PrometheusRule"}
@@ -171,6 +172,19 @@ def test_an_admin_types_every_line_and_a_pod_runs_as_a_slurm_user(terminal: Term
     eventually("its job has ended with it", lambda: not slurm.live(f"{SPACE}/hello"))
     [image] = [each.image for each in kube.pod(OWN, own_pod(kube)).spec.containers]
     assert f"newName: {image.rpartition(':')[0]}" == NEW_NAME
+
+
+@pytest.mark.usefixtures("installed")
+def test_changed_settings_are_checked_in_the_pod_before_they_are_applied(terminal: Terminal, kube: Kube) -> None:
+    """Applied before they were changed, they restart nothing."""
+    settings, before = terminal.folder / "manifests" / "minimal" / "settings.yaml", own_pod(kube)
+    good = settings.read_text()
+    settings.write_text(good + "polcy: {}\n")
+    assert "standard input: polcy: unknown key" in terminal.types(CHECK, codes=(2,))
+    settings.write_text(good)
+    assert "standard input: 1 rule in the policy" in terminal.types(CHECK, codes=(0, 1))
+    terminal.types(AGAIN)
+    assert own_pod(kube) == before
 
 
 @pytest.mark.usefixtures("installed")

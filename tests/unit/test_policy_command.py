@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from bridge import settings
 from bridge.__main__ import main
 from bridge.cli.policy_check import takes_all_of
 from scheduler.model.kubernetes import Requirement
@@ -50,6 +52,21 @@ def test_a_policy_without_a_flaw_is_nothing_to_look_at(tmp_path: Path, capsys: p
     assert code == 0
     assert "1 rule and a default" in said
     assert "not checked, since the settings name no Slurm" in said
+
+
+@pytest.mark.parametrize("more", [{"slurm_url": "http://127.0.0.1:9", "slurm_token_file": "/none"}, {"polcy": {}}])
+def test_a_policy_on_standard_input_is_checked_as_a_file_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    path = written(tmp_path, {"namespaces": ["a"], "user": "alice"}, **more)
+
+    def said(name: str) -> tuple[int, str]:
+        code = main(["policy", "check", name])
+        return code, "".join(capsys.readouterr()).replace(path, "standard input")
+
+    monkeypatch.setattr("sys.stdin", io.StringIO(Path(path).read_text()))  # which gives it once, as a pipe does
+    settings._standard_input.cache_clear()
+    assert said("-") == said(path)
 
 
 @pytest.mark.parametrize(
