@@ -114,7 +114,7 @@ def test_every_reason_has_its_messages() -> None:
         "Waiting in Slurm partition {job.partition} ({why}){start}{queue}. Job {job.id}, as of {time}.",
         "Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it slurm-bridge/managed=true.",
         "Changed by another client and written back: {list}. Only slurm-bridge writes there.",
-        "{path}: must be a mapping of keys to values. | Write lines like key: value there.",
+        "{path}: must be a mapping of keys to values.<br>(part) standard input | Write lines like key: value there.",
         "This needs the bearer token of the setting http\\_token\\_file.",
         "{token.source} can be read by every user of this host. | chmod o= {path}",
     ],
