@@ -104,7 +104,8 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
         # The refusal may pass, if nodes come back or annotations are corrected; the job keeps its age.
         return reads + read_claims_again(workload, workload.members, this_pass), spec.message
     if job.held_until is not None and not _looks_again_after_update(job):
-        return _replace(workload, job, job.held_until, this_pass)
+        replacing, sentence = _replace(workload, job, job.held_until, this_pass)
+        return reads + replacing, sentence
     asked = job.spec
     if asked is None:
         asked, adopts = _adopted(job, spec)

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from scheduler.actions import AllocateNow, CancelJob, Outcome, SetPodCondition, SubmitJob, UpdateJob
-from scheduler.events import SlurmNodesPolled
+from scheduler.actions import AllocateNow, CancelJob, Outcome, ReadOwner, SetPodCondition, SubmitJob, UpdateJob
+from scheduler.events import OwnerRead, SlurmNodesPolled
+from scheduler.model.kubernetes import Owner, OwnerRef
 from scheduler.model.slurm import Job, Partition
 from scheduler.policy.rules import Choice, Policy, Rule
 from tests.builders import ALICE, CONFIG, START, Story, job_of, pod, slurm_node
 
 NOW = START + 20
+JOB = OwnerRef("batch/v1", "Job", "train", "uid-train-job")
 MAIN, GPU = Partition("main", default=True), Partition("gpu", max_time_min=600)
 RESERVATIONS = Choice("", ("maint",))
 MAY_RESERVE = replace(CONFIG, policy=Policy((Rule(("hpc",), replace(ALICE, reservations=RESERVATIONS)),)))
@@ -157,6 +159,21 @@ def test_a_job_that_slurm_holds_without_its_reservation_is_submitted_again_every
     )
     assert story.acts(CancelJob, NOW + 303) == []
     is_replaced(story, NOW + 304)
+
+
+def test_an_edit_of_the_owner_gives_the_pod_of_a_job_that_slurm_holds_for_good_another_job() -> None:
+    story = Story(config=MAY_RESERVE)
+    what = pod(owner=JOB)
+    story.sees(what, OwnerRead(JOB, Owner(JOB, {"slurm-bridge/reservation": "maint"}), NOW, "hpc"))
+    story.queues(what, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.reads(_held("ReservationDeleted"), at=NOW + 4)
+    story.decides(NOW + 5)
+    story.reads(_held("ReservationDeleted"), at=NOW + 61)
+    [read] = story.acts(ReadOwner, NOW + 61)
+    story.sees(OwnerRead(JOB, Owner(JOB), NOW + 61, "hpc"))
+    story.ended(read, at=NOW + 61)
+    is_replaced(story, NOW + 62)
 
 
 @pytest.mark.parametrize(
