@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 RIG    := integration/rig
 RIG_NAME ?= rig1
 
-.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration checks-then-journeys torture mutants bench pictures rig-build rig-up rig-down dist image chart-schema reference lock clean
+.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration beside-journeys torture mutants bench pictures rig-up rig-down dist image chart-schema reference lock clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -48,7 +48,7 @@ unit: setup      ## a part of check: unit and property tests, and the coverage o
 	$(BIN)/pytest -q tests/unit tests/properties --ignore=tests/unit/scheduler
 
 simulation: setup  ## 1,000 seeds of the real core and executor on the simulated clusters
-	$(NICE) $(BIN)/pytest -q tests/simulation
+	$(BIN)/pytest -q tests/simulation
 
 replicas: setup    ## two replicas and a lease among faults: 200 seeds of an hour each, which takes hours: [SEEDS=200] [HOURS=1]
 	SEEDS=$(or $(SEEDS),200) HOURS=$(or $(HOURS),1) $(BIN)/pytest -q tests/simulation/test_replicas.py -k two_replicas
@@ -66,12 +66,11 @@ mutants: setup   ## changes of the scheduler that no test notices, and the score
 	$(BIN)/python -m tests.mutants $(PATHS) $(if $(EVERY),--every $(EVERY)) $(if $(JOBS),--jobs $(JOBS)) $(if $(BUDGET),--budget $(BUDGET))
 
 test: setup      ## all tests that this machine can run; the output names the others
-# The simulation runs at low priority beside the journeys, which mostly wait.
-	$(MAKE) --no-print-directory -j2 NICE='nice -n 19' simulation checks-then-journeys
+# The journeys mostly wait, so everything else runs beside them, at low priority.
+	$(MAKE) --no-print-directory -j2 beside-journeys integration
 
-checks-then-journeys: setup
-	$(MAKE) --no-print-directory --output-sync=target -j3 check contract rig-build
-	$(MAKE) --no-print-directory integration
+beside-journeys: setup
+	nice -n 19 $(MAKE) --no-print-directory --output-sync=target -j3 simulation check contract
 
 bench: setup     ## figures beside the floor, on a rig of its own: [SCENARIO=burst] [REPEATS=1] [PROFILE=FILE] [WRITE=1]
 	$(BIN)/python -m integration.bench $(SCENARIO) --json $(if $(WRITE),docs/performance.json,bench.json) $(if $(REPEATS),--repeats $(REPEATS)) \
@@ -79,9 +78,6 @@ bench: setup     ## figures beside the floor, on a rig of its own: [SCENARIO=bur
 
 pictures: setup  ## the pictures of README and docs, from the page of a bridge on a rig
 	PICTURES=$(CURDIR)/docs $(BIN)/python integration/run.py pictures
-
-rig-build: setup # returns at once if the rig is built already
-	$(BIN)/python integration/run.py --prepare
 
 rig-up:          ## real Slurm and real Kubernetes on this machine; prints how to use them
 	$(RIG) up --name $(RIG_NAME)

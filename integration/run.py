@@ -3,7 +3,7 @@
 Where KUBECONFIG and SLURM_REST (with SLURM_TOKEN_FILE) name an existing pair, that pair is used.  Otherwise each suite gets a
 rig of its own, side by side, ended after the run.  If this machine cannot have a rig (not root, not Debian or Ubuntu), the
 output says what was left out and why; with CI=true that is a failure.  The page needs no cluster, but Chromium and a kubectl.
-`--prepare` only builds what the rigs need, which takes minutes once.
+What the rigs need is built first, which takes minutes once.
 
 Tests that fail beside other suites run once more, alone, on a new rig.  If a test fails again, the run fails.  If it passes,
 the last lines of the run name it as unsteady: either the test depends on how busy the machine is, or the bridge does.
@@ -185,7 +185,7 @@ def main(chosen: list[str]) -> int:
         code = _left_out(what, why)
         suites = [suite for suite in suites if suite.rig is None]
     elif wants_rig:
-        prepare()
+        subprocess.run([sys.executable, RIG, "build"], check=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         runs = list(pool.map(_run, suites))
     broken = {suite.name for suite, run in zip(suites, runs, strict=True) if run.broken}
@@ -204,12 +204,6 @@ def main(chosen: list[str]) -> int:
             f"integration: the logs of {name} show a violated invariant, or too little (checker: …, above)", flush=True
         )
     return max(code, bool(broken))
-
-
-def prepare() -> None:
-    """Fill the cache with the parts of a rig, if this machine needs a rig and can have one."""
-    if not all(os.environ.get(name) for name in GIVEN) and not _no_rig():
-        subprocess.run([sys.executable, RIG, "build"], check=True)
 
 
 def _run(suite: Suite, *, again: bool = False) -> Run:
@@ -338,7 +332,4 @@ def _no_rig() -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--prepare"]:
-        prepare()
-    else:
-        sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -241,7 +241,7 @@ def handed(story: Story, what: Pod, since: float, until: float, ahead: float, en
                 return at, action
             story.ended(action, at=at)
         story.polls({17: "RUNNING"}, at=at)
-        at += 1
+        at += 5
     raise AssertionError("none was handed")
 
 
