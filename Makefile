@@ -41,10 +41,11 @@ contracts: setup ## a part of check: who may import whom
 	$(BIN)/lint-imports
 
 unit: setup      ## a part of check: unit and property tests, and the coverage of the scheduler
-# Coverage is measured in the tests of the scheduler only, because it doubles their time.
-	$(BIN)/coverage run -m pytest -q tests/unit/scheduler
+# Coverage is measured in the tests of the scheduler only, and without those of thousands of pods: it makes them several times slower.
+	$(BIN)/coverage run -m pytest -q -m 'not many' tests/unit/scheduler
 	$(BIN)/coverage report
 	$(BIN)/coverage json -q --fail-under=0 -o - | $(BIN)/python -m tests.branch_coverage
+	$(BIN)/pytest -q -m many tests/unit/scheduler
 	$(BIN)/pytest -q tests/unit tests/properties --ignore=tests/unit/scheduler
 
 simulation: setup  ## 1,000 seeds of the real core and executor on the simulated clusters

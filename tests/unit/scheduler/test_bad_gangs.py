@@ -43,6 +43,7 @@ def calls_while(act: Any) -> int:
     return count
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("size", [None, "10", "200", "10000"])
 def test_a_gang_label_on_many_pods_costs_each_of_them_the_same(size: str | None) -> None:
     def seen(count: int) -> int:
