@@ -48,8 +48,10 @@ def queued(workload: Workload, this_pass: Pass) -> Decision:
     if (lost := world.outages.get(Side.SLURM)) is not None:
         return outage(workload.members, lost, f"The pod waits in its queue as job {job.id}.", this_pass)
     kept, note = _keep_current(workload, job, this_pass)
+    # Until it is known again what they have to show, pods show what they do: the job in its queue.
+    pods = [each for each in workload.members if note is not None or not names_job(workload, each, job.id)]
     note = " ".join(filter(None, (note, regrouped(workload))))
-    shown = [_why_queued(workload, pod, job, note, this_pass) for pod in workload.members]
+    shown = [_why_queued(workload, pod, job, note, this_pass) for pod in pods]
     return combine((kept, _watch_begin(job, this_pass), *shown))
 
 
@@ -80,15 +82,15 @@ def _considered_by(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pa
     return max(new_until, max(world.nudged_at, workload.updated_at) + 2 * tuning.unconsidered_s)
 
 
-def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tuple[Decision, str]:
+def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tuple[Decision, str | None]:
     """The pod's annotations were edited, or nodes changed: change the job in place, so that it keeps its age (K8, F2).
 
-    Also returns the sentence that the pods show about it; "": none.
+    Also returns the sentence that the pods show about it; "": none; None: this is known only after an answer that is awaited.
     """
     if workload.in_flight is not None:
-        return NOTHING, ""
+        return NOTHING, None
     if not is_trusted(job, this_pass):
-        return read_job(job, workload, this_pass, f"is job {job.id} still the same?"), ""
+        return read_job(job, workload, this_pass, f"is job {job.id} still the same?"), None
     # Before the pods are translated: the job of earlier pods must end even if the new pods are refused.
     if (ends := cancel_of_earlier_pods(workload, job, this_pass)) is not None:
         return ends, ""

@@ -329,6 +329,33 @@ def test_after_an_outage_a_job_is_read_before_it_is_changed() -> None:
     assert [each.changes for each in story.acts(UpdateJob, NOW + 5)] == [{"nice"}]
 
 
+def test_what_a_pod_shows_about_an_edit_stays_while_its_job_is_read_again_or_changed() -> None:
+    """Without the sentence, and then with it again, each of the two would be a write and an event."""
+    story = queued()
+    waits = job_of(TRAIN, 17, "PENDING", reason="Priority")
+    story.reads(waits, at=NOW + 2)
+    story.sees(edited({"exclusive": "true"}))
+    acts = story.decides(NOW + 3)
+    [said] = [each for each in acts if isinstance(each, SetPodCondition)]
+    assert "Slurm cannot change slurm-bridge/exclusive" in said.message
+    for each in acts:
+        story.ended(each, at=NOW + 3)
+    story.sees(OutageBegan(Side.SLURM, NOW + 4, "It does not answer."))
+    story.polls({17: "PENDING"}, at=NOW + 5)
+    story.sees(OutageEnded(Side.SLURM, NOW + 5), edited({"exclusive": "true", "nice": "5"}))
+    [read] = story.decides(NOW + 6)
+    assert isinstance(read, ReadJob), "slurmctld may have given the id to another job"
+    story.reads(waits, at=NOW + 6)
+    story.ended(read, at=NOW + 6)
+    acts = story.decides(NOW + 7)
+    [update] = [each for each in acts if isinstance(each, UpdateJob)]
+    assert not any(isinstance(each, SetPodCondition) for each in acts)
+    story.reads(waits, at=NOW + 8)
+    assert story.acts(SetPodCondition, NOW + 8) == [], "the update is in flight"
+    story.ended(update, at=NOW + 9)
+    assert story.acts(SetPodCondition, NOW + 9) == []
+
+
 @pytest.mark.parametrize("refusal", [None, Refusal("NoAnswer", "The connection was lost.")])
 @pytest.mark.parametrize("outcome", [Outcome.UNREACHED, Outcome.UNKNOWN])
 def test_an_edit_whose_answer_was_lost_is_sent_again(outcome: Outcome, refusal: Refusal | None) -> None:
