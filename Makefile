@@ -41,7 +41,8 @@ contracts: setup ## a part of check: who may import whom
 	$(BIN)/lint-imports
 
 unit: setup      ## a part of check: unit and property tests, and the coverage of the scheduler
-# Coverage is measured in the tests of the scheduler only, and without those of thousands of pods: it makes them several times slower.
+# To measure the coverage makes a test several times slower.  So it is measured in the tests of the scheduler only, without those of
+# thousands of pods.
 	$(BIN)/coverage run -m pytest -q -m 'not many' tests/unit/scheduler
 	$(BIN)/coverage report
 	$(BIN)/coverage json -q --fail-under=0 -o - | $(BIN)/python -m tests.branch_coverage
@@ -67,7 +68,7 @@ mutants: setup   ## changes of the scheduler that no test notices, and the score
 	$(BIN)/python -m tests.mutants $(PATHS) $(if $(EVERY),--every $(EVERY)) $(if $(JOBS),--jobs $(JOBS)) $(if $(BUDGET),--budget $(BUDGET))
 
 test: setup      ## all tests that this machine can run; the output names the others
-# The journeys mostly wait, so everything else runs beside them, at low priority.
+# Everything else runs beside the journeys, at low priority, whenever these wait.
 	$(MAKE) --no-print-directory -j2 beside-journeys integration
 
 beside-journeys: setup

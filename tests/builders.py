@@ -110,7 +110,7 @@ def grant(job_id: int, on: str = "x1", *, cpus: int = 1, memory: int = 100, gpu:
 OWNER = OwnerRef("apps/v1", "ReplicaSet", "web", "uid-web")
 
 
-# In a row of plans that do nothing, between which only polls come, one in so many is checked: a workload that one of them
+# In a row of plans that do nothing, between which nothing changes, one in so many is checked: a workload that one of them
 # misses is missed by the next ones, too.  With a check of each the tests take nearly twice as long.
 QUIET_CHECKED = 5
 
@@ -138,6 +138,7 @@ class Story:
         self.now = started
         self.checked = checked
         self.quiet = 0  # so many plans in a row did nothing
+        self.polled = dict[int, frozenset[str]]()  # what the last poll showed
         nodes = tuple(nodes)
         managed = {names.MANAGED_LABEL: "true"}
         self.sees(
@@ -168,6 +169,8 @@ class Story:
         """A poll that began and ended then."""
         sets = {job_id: frozenset(said.split()) for job_id, said in (states or {}).items()}
         self.world.apply(JobsPolled(at, at, sets))
+        if sets != self.polled:
+            self.polled, self.quiet = sets, 0
 
     def reads(self, job: Job | None, *, at: float, job_id: int = 0, granted: Grant | None = None) -> None:
         self._hears(JobRead(job.id if job else job_id, at, at, job, granted))
