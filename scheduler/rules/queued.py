@@ -48,7 +48,7 @@ def queued(workload: Workload, this_pass: Pass) -> Decision:
     if (lost := world.outages.get(Side.SLURM)) is not None:
         return outage(workload.members, lost, f"The pod waits in its queue as job {job.id}.", this_pass)
     kept, note = _keep_current(workload, job, this_pass)
-    # Until it is known again what they have to show, pods show what they do: the job in its queue.
+    # While slurmctld's answer is awaited, a pod whose status names the job keeps this status.
     pods = [each for each in workload.members if note is not None or not names_job(workload, each, job.id)]
     note = " ".join(filter(None, (note, regrouped(workload))))
     shown = [_why_queued(workload, pod, job, note, this_pass) for pod in pods]
@@ -85,7 +85,7 @@ def _considered_by(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pa
 def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tuple[Decision, str | None]:
     """The pod's annotations were edited, or nodes changed: change the job in place, so that it keeps its age (K8, F2).
 
-    Also returns the sentence that the pods show about it; "": none; None: this is known only after an answer that is awaited.
+    Also returns the sentence that the pods show about it; "": none; None: only slurmctld's awaited answer shows it.
     """
     if workload.in_flight is not None:
         return NOTHING, None
