@@ -23,7 +23,7 @@ from scheduler.place.sharing import selected_by
 from scheduler.rules.decision import NOTHING, BindTogether, Decision, combine, note, wake
 from scheduler.rules.identity import cancel, read_job
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import status, statuses
+from scheduler.rules.status import statuses
 from scheduler.rules.submission import asked_by, translated
 from scheduler.rules.volumes import await_volumes, users_of_volumes, why_in_use, why_not_made
 from scheduler.state.named_job import names_job, shown_number
@@ -72,7 +72,7 @@ def place_and_bind(binding: Binding, asked: JobSpec, this_pass: Pass) -> Decisio
     if found is None and leaving:
         pods = ", ".join(sorted(pod.full_name for pod in leaving)[:3])
         still = f"{pods} still {'terminates' if len(leaving) == 1 else 'terminate'}"
-        return _waits(binding.unbound, f"The bind for Slurm job {binding.job.id} waits: {still}.")
+        return _waits(binding, f"The bind for Slurm job {binding.job.id} waits: {still}.", this_pass)
     if why := _unplaceable(binding, parts, found, this_pass):
         return cannot_use(binding, why, this_pass)
     assert parts is not None, "places were found"
@@ -138,7 +138,7 @@ def _obstructed(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -
                 until, waits = ends, f"Slurm job {job.id} was granted {granted}; the bind waits: {blocked.why}."
         if len(unbound) > 1:  # the next pod may get the same node
             site.expect(pod)
-    return _waits(unbound, waits) + wake(until) + _read_meanwhile(binding, this_pass) if waits else None
+    return _waits(binding, waits, this_pass) + wake(until) if waits else None
 
 
 def _selected_beside(binding: Binding, found: Mapping[str, Place]) -> Mapping[str, Mapping[PodTerm, Pod | None]]:
@@ -296,17 +296,7 @@ def _volumes_wait(binding: Binding, found: Mapping[str, Place], this_pass: Pass)
         return release_grant(binding.workload, job, this_pass, why, exclude=where)
     nodes = {uid: world.by_slurm_name[found[uid].node.name] for uid in pending}
     awaited = combine(await_volumes(binding.workload, pod, job, nodes[pod.uid], this_pass) for pod in pending.values())
-    return awaited + _read_meanwhile(binding, this_pass)
-
-
-def _read_meanwhile(binding: Binding, this_pass: Pass) -> Decision:
-    """Read the job while its bind waits, if it was never read: its user may rename it.
-
-    Only a job that was read before is known, and ended, by its new name (docs/decisions/0003).
-    """
-    job = binding.job
-    why = f"job {job.id} is read while its bind waits"
-    return read_job(job, binding.workload, this_pass, why) if job.job is None else NOTHING
+    return awaited + _read_meanwhile(binding.workload, job, this_pass)
 
 
 def _volume_in_use(binding: Binding, pod: Pod, claim: str, user: Pod, this_pass: Pass) -> Decision:
@@ -314,7 +304,7 @@ def _volume_in_use(binding: Binding, pod: Pod, claim: str, user: Pod, this_pass:
     why = why_in_use(pod, claim, user)
     if user.deleting_at is None or volumes_are_late(binding.job, this_pass):
         return cannot_use(binding, why, this_pass)
-    shown = _waits(binding.unbound, f"The bind for Slurm job {binding.job.id} waits: {why}.")
+    shown = _waits(binding, f"The bind for Slurm job {binding.job.id} waits: {why}.", this_pass)
     return wake(volumes_awaited_until(binding.job, this_pass)) + shown
 
 
@@ -340,7 +330,7 @@ def cannot_use(binding: Binding, why: str, this_pass: Pass, *, exclude: str = ""
     if not binding.replacing:
         return release_grant(binding.workload, binding.job, this_pass, why, exclude=exclude)
     message = f"The pod waits for a place in job {binding.job.id}. {why[:1].upper()}{why[1:].rstrip('.')}."
-    return _waits(binding.unbound, message)
+    return _waits(binding, message, this_pass)
 
 
 def release_grant(workload: Workload, job: Placeholder, this_pass: Pass, why: str, exclude: str = "") -> Decision:
@@ -363,12 +353,28 @@ def _await_binds(workload: Workload, job: Placeholder, this_pass: Pass, why: str
     if not pods:
         return None
     shown = f"Slurm job {job.id} cannot be used: {why.rstrip('.')}. It is kept until it is known if the pod was bound for it."
-    return _waits(pods, shown)
+    return bind_waits(workload, job, pods, shown, this_pass)
 
 
-def _waits(unbound: Iterable[Pod], message: str, *, warning: bool = False) -> Decision:
-    """Show on each of these pods why its bind waits."""
-    return combine(status(pod, names.GRANT_WAITS, message, warning=warning) for pod in unbound)
+def _waits(binding: Binding, message: str, this_pass: Pass, *, warning: bool = False) -> Decision:
+    return bind_waits(binding.workload, binding.job, binding.unbound, message, this_pass, warning=warning)
+
+
+def bind_waits(
+    workload: Workload, job: Placeholder, pods: Iterable[Pod], message: str, this_pass: Pass, *, warning: bool = False
+) -> Decision:
+    """Show on each of these pods why its bind waits.  Meanwhile, read the job if it was never read."""
+    shown = statuses(pods, names.GRANT_WAITS, message, warning=warning)
+    return shown + _read_meanwhile(workload, job, this_pass)
+
+
+def _read_meanwhile(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """Read the job while its bind waits, if it was never read: its user may rename it.
+
+    Only a job that was read before is known, and ended, by its new name (docs/decisions/0003).
+    """
+    why = f"job {job.id} is read while its bind waits"
+    return read_job(job, workload, this_pass, why) if job.job is None else NOTHING
 
 
 def on_its_way(pod: Pod, grant: Grant, this_pass: Pass) -> str:
@@ -400,7 +406,9 @@ def _send_binds(
     if this_pass.now < workload.backoff.until:
         message = f"The bind for Slurm job {job.id} failed and is tried again: {job.bind_trouble}"
         is_shown = job.bind_trouble and workload.backoff.failures >= SHOWN_AFTER_FAILURES
-        return wake(workload.backoff.until) + (_waits(unbound, message, warning=True) if is_shown else NOTHING)
+        return wake(workload.backoff.until) + (
+            _waits(binding, message, this_pass, warning=True) if is_shown else NOTHING
+        )
     gpus = _gpus(binding, found, parts, bound_to) if this_pass.world.config.device_driver else {}
     common = _common_keys(binding, parts, this_pass)
     binds = []
@@ -424,7 +432,7 @@ def _nodes_are_prepared(binding: Binding, this_pass: Pass) -> Decision | None:
     shown_from = job.states_since + PREPARES_S
     if this_pass.now < shown_from:
         return wake(shown_from, why)
-    return statuses(binding.unbound, names.GRANT_WAITS, why, warning=False)
+    return _waits(binding, why, this_pass)
 
 
 def _cancel_may_take_effect(binding: Binding, this_pass: Pass) -> Decision | None:
@@ -450,7 +458,7 @@ def _cancel_may_take_effect(binding: Binding, this_pass: Pass) -> Decision | Non
         else f"slurm-bridge has just started, and a cancel that it sent before may still end Slurm job {job.id}"
     )
     # At once, because the wait may take 12 s (L1).
-    shown = statuses(binding.unbound, names.GRANT_WAITS, f"The bind waits: {why}.", warning=False)
+    shown = _waits(binding, f"The bind waits: {why}.", this_pass)
     return shown + wake(max(until, this_pass.now + LOOK_AGAIN_S))
 
 

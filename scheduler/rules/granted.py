@@ -21,6 +21,7 @@ from scheduler.policy.rules import Tenant, is_same
 from scheduler.rules.binding import (
     LOOK_AGAIN_S,
     Binding,
+    bind_waits,
     cannot_use,
     in_order_of_grant,
     on_its_way,
@@ -46,7 +47,7 @@ from scheduler.rules.restore_keys import restore
 from scheduler.rules.running import watch
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.silent_nodes import end_job_of_silent_node, silent_until
-from scheduler.rules.status import outage, statuses
+from scheduler.rules.status import outage
 from scheduler.rules.submission import (
     LONG_AGO,
     asked_by,
@@ -153,7 +154,7 @@ def _comes_first(workload: Workload, unbound: Sequence[Pod], job: Placeholder, t
     if job.spec is None and (ends := cancel_of_earlier_pods(workload, job, this_pass)) is not None:
         return ends
     if not_now := _not_now(unbound, job, this_pass):
-        return statuses(unbound, names.GRANT_WAITS, f"The bind waits: {not_now}.")
+        return bind_waits(workload, job, unbound, f"The bind waits: {not_now}.", this_pass, warning=True)
     return None
 
 
@@ -200,7 +201,7 @@ def _lacks_nodes(binding: Binding, this_pass: Pass) -> Decision | None:
         return None
     why = f"The bind waits: slurm-bridge reads the nodes of Slurm again, because the last list lacks {folded(lacking)}."
     is_late = this_pass.now >= since + this_pass.tuning.unread_s
-    shown = statuses(binding.unbound, names.GRANT_WAITS, why, warning=False) if is_late else NOTHING
+    shown = bind_waits(binding.workload, binding.job, binding.unbound, why, this_pass) if is_late else NOTHING
     return shown + wake(this_pass.now + LOOK_AGAIN_S, why) + note(lacks_nodes=True)
 
 

@@ -122,7 +122,8 @@ class AtRest:
         all places are taken, or other pods wait for all free places, a new pod gets a job of its own.  The pod keeps this
         job if a place becomes free after a restart: the new process does not know what the job of the gang asked for (W5).
         It also keeps a job of another user than that of the gang's job: the policy changed between the two submissions.  The
-        place of a pod that succeeded is not free: the gang needs no other pod in its stead (W5).  In a heterogeneous job the
+        place of a pod that succeeded is not free: the gang needs no other pod in its stead (W5).  Pods that are fewer than the
+        free places keep their jobs, because the gang would lack pods even with them.  In a heterogeneous job the
         free place may be too small for a pod that has its own job; the sizes of the places are not compared here.  Nor can a
         pod take a place on a node where another pod has its host port.
         """
@@ -140,7 +141,7 @@ class AtRest:
         )  # the job may be a replacement (S7)
         without = [pod for pod in unbound if not self._waits_for_place(pod, granted)]
         taken = len(staying) - len(without) + self._succeeded_in(job)
-        keeps = self.seen.is_inherited(job) or len(parts) > 1
+        keeps = self.seen.is_inherited(job) or len(parts) > 1 or len(without) < tasks - taken
         waiting = [pod for pod in without if not any(keeps or own.user != job.user for own in self.seen.own_jobs(pod))]
         waiting = [pod for pod in waiting if self._has_free_ports(pod, {node for part in parts for node in part.nodes})]
         made = (self.seen.of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)

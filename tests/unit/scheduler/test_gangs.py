@@ -602,12 +602,15 @@ def test_running_members_are_followed_while_another_member_waits_for_its_place()
     story = Story(nodes=(node("x1", cpu=4000), node("x2")))
     shown = runs(story, ring(), ("x1", 4))
     story.sees(replace(shown[1], deleting_at=NOW + 35), member(1, uid="uid-again", created=NOW + 6))
-    story.decides(NOW + 20)
+    [read] = story.acts(ReadJob, NOW + 18)
+    story.reads(replace(job_of(shown[0], 17), name=asked_name(story)), at=NOW + 18, granted=granted(17, ("x1", 4)))
+    story.ended(read, at=NOW + 18)
     story.polls({17: "RUNNING SIGNALING"}, at=NOW + 21)
     [read] = story.acts(ReadJob, NOW + 21)
     told = job_of(shown[0], 17, "RUNNING", "SIGNALING", preempted=NOW + 21, ends=NOW + 51)
     story.reads(replace(told, name=asked_name(story)), at=NOW + 21, granted=granted(17, ("x1", 4)))
     story.ended(read, at=NOW + 21)
+    story.decides(NOW + 21)  # the waiting member shows it; the next visit comes at once
     assert {each.name for each in story.acts(FailByDeadline, NOW + 21)} == {"w-0", "w-2", "w-3"}
     story.loses(shown[1], at=NOW + 22)
     assert story.acts(BindPod, NOW + 22) == []

@@ -41,7 +41,7 @@ from scheduler.model.slurm import Partition
 from scheduler.rules.deadlines import lead_of, signal_s
 from scheduler.rules.running import _asked_for
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, node, pod, slurm_node, without
-from tests.unit.scheduler.test_gangs import member, ring
+from tests.unit.scheduler.test_gangs import granted, member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 from tests.unit.scheduler.test_reacquire import is_lost
 
@@ -481,6 +481,13 @@ def test_a_suspended_job_kills_nothing_and_its_pods_say_so_until_it_runs_again()
     assert said(story.decides(ENDS - 48)) == [("SlurmJobRuns", True, "Slurm job 17 runs until 02:07:00 UTC.")]
 
 
+def gang_told(story: Story, what: Pod, at: float) -> None:
+    """The suspended job 17 of the gang is read then."""
+    job = job_of(what, 17, "SUSPENDED", starts=NOW, ends=ENDS)
+    name = story.world.placeholders[17].name
+    story.reads(replace(job, name=name), at=at, granted=granted(17, ("x1", 1), ("x2", 1)))
+
+
 def test_a_suspended_job_is_shown_on_the_pods_of_a_gang_that_run_and_not_on_one_that_waits_for_its_place() -> None:
     story = Story(ALONE)
     shown = gang_runs(story, [member(number, 2) for number in range(2)], ("x1", 1), ("x2", 1), at=NOW)
@@ -490,6 +497,8 @@ def test_a_suspended_job_is_shown_on_the_pods_of_a_gang_that_run_and_not_on_one_
     written = list[str]()
     for at in (NOW + second for second in range(3, 9)):
         for action in story.decides(at):
+            if isinstance(action, ReadJob):
+                gang_told(story, shown[0], at)
             story.ended(action, at=at)
             written += [action.name] if isinstance(action, SetJobCondition) else []
     assert written == ["w-0"]
@@ -522,13 +531,13 @@ def test_a_job_that_is_suspended_before_its_pod_is_bound_waits_to_be_resumed() -
     story = Story(ALONE)
     story.queues(TRAIN, 17, at=NOW)
     story.polls({17: "SUSPENDED"}, at=NOW + 5)
-    [said] = story.decides(NOW + 5)
+    [said, read] = story.decides(NOW + 5)
+    assert isinstance(read, ReadJob)
     assert isinstance(said, SetPodCondition)
     assert said.message == "The bind waits: an admin suspended Slurm job 17 (scontrol resume 17 ends that)."
+    story.reads(job_of(TRAIN, 17, "SUSPENDED"), at=NOW + 5, granted=grant(17))
+    story.ended(read, at=NOW + 5)
     story.polls({17: "RUNNING"}, at=NOW + 10)
-    [read] = story.acts(ReadJob, NOW + 10)
-    story.reads(job_of(TRAIN, 17), at=NOW + 10, granted=grant(17))
-    story.ended(read, at=NOW + 10)
     assert len(story.acts(BindPod, NOW + 10)) == 1
 
 
@@ -1356,6 +1365,7 @@ def test_a_job_whose_pod_waits_for_its_bind_is_not_read_for_its_end_and_delays_n
     story = Story()
     story.queues(TRAIN, 17, at=NOW)
     story.polls({17: "SUSPENDED"}, at=NOW + 5)
+    story.reads(job_of(TRAIN, 17, "SUSPENDED", ends=ENDS), at=NOW + 5, granted=grant(17))
     for second in range(5, 100):
         for action in story.decides(NOW + second):
             assert not isinstance(action, ReadJob)
@@ -1369,7 +1379,10 @@ def test_the_job_of_a_gang_of_which_one_pod_waits_for_its_place_is_read_for_its_
     goes, _ = gang_runs(story, ring(2), ("x1", 2), at=NOW)
     story.polls({17: "SUSPENDED"}, at=NOW + 2)
     story.sees(replace(goes, phase=PodPhase.FAILED), member(2, 2))
-    reads = [each for second in range(3, 60) for each in story.acts(ReadJob, NOW + second)]
+    [read] = story.acts(ReadJob, NOW + 3)
+    gang_told(story, goes, NOW + 3)
+    story.ended(read, at=NOW + 3)
+    reads = [each for second in range(4, 60) for each in story.acts(ReadJob, NOW + second)]
     assert [(each.job_id, each.bucket) for each in reads] == [(17, "running")]
 
 

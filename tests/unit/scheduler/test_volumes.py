@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.actions import AllocateNow, BindPod, CancelJob, ReadClaims, SetPodCondition, SubmitJob, UpdateJob
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    ReadClaims,
+    ReadJob,
+    SetPodCondition,
+    SubmitJob,
+    UpdateJob,
+)
 from scheduler.events import ClaimsRead, NodeDeleted, PodDeleted, PodSeen, Scope
 from scheduler.model.kubernetes import Claim, NodeTerm, Pod, PodPhase, Requirement
 from tests.builders import CONFIG, START, Story, grant, job_of, pod
@@ -84,6 +93,26 @@ def test_the_bind_waits_for_a_terminating_pod_whose_claim_only_one_pod_may_use_b
         late = NOW + 5 + CONFIG.tuning.claims_s
         story.polls({17: "RUNNING"}, at=late)
         assert [type(each) for each in story.decides(late)] == [CancelJob]
+
+
+def test_a_job_that_its_user_renames_while_the_bind_waits_for_the_claim_of_another_pod_ends_with_its_pod() -> None:
+    """The answer to an immediate allocation is no read, and only a job that was read is known by another name (V7, L2)."""
+    story = Story()
+    story.polls(at=NOW)
+    has_its_claim(story, TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(PodSeen(Scope.OTHERS, replace(USER, deleting_at=NOW + 30)))
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [read] = story.acts(ReadJob, NOW)
+    job = job_of(TRAIN, 17, submitted=NOW)
+    story.reads(job, at=NOW + 0.1, granted=grant(17))
+    story.ended(read, at=NOW + 0.1)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.reads(replace(job, name="pretty"), at=NOW + 2, granted=grant(17))
+    story.loses(TRAIN, NOW + 3)
+    story.polls({17: "RUNNING"}, at=NOW + 15)
+    [cancel] = story.acts(CancelJob, NOW + 15)
+    assert (cancel.job_id, cancel.name) == (17, "pretty")
 
 
 def test_of_two_pods_granted_in_one_pass_only_one_gets_the_claim_that_only_one_pod_may_use() -> None:
