@@ -91,8 +91,8 @@ SEQUENCES = "tests/contract/test_slurm_sequences.py"
 # two cores busy all the time; beside more of them a server takes so long to start that tests fail which say nothing of it.
 # Journeys of a person at a terminal, and those about gangs and placement, need no real kubelets.
 AT_ONCE = 6
-# When Go's compiler, and the programs in Go that the rigs run, collect garbage: when their memory has grown by so many percent.
-# With Go's default of 100 to build etcd takes 110 s of CPU instead of 85, and a kube-apiserver a tenth more.
+# Go's compiler, and the programs in Go that the rigs run, collect garbage when their memory has grown by so many percent.
+# With Go's default of 100, to build etcd takes 110 s of CPU instead of 85, and a kube-apiserver a tenth more.
 GARBAGE_PERCENT = "400"
 COMMANDS = _journeys(
     "bench",

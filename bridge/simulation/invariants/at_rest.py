@@ -122,10 +122,10 @@ class AtRest:
         all places are taken, or other pods wait for all free places, a new pod gets a job of its own.  The pod keeps this
         job if a place becomes free after a restart: the new process does not know what the job of the gang asked for (W5).
         It also keeps a job of another user than that of the gang's job: the policy changed between the two submissions.  The
-        place of a pod that succeeded is not free: the gang needs no other pod in its stead (W5).  Pods that are fewer than the
-        free places keep their jobs, because the gang would lack pods even with them.  In a heterogeneous job the
-        free place may be too small for a pod that has its own job; the sizes of the places are not compared here.  Nor can a
-        pod take a place on a node where another pod has its host port.
+        place of a pod that succeeded is not free: the gang needs no other pod in its stead (W5).  Pods that are fewer than
+        the free places keep their jobs, because the gang would lack pods even with them.  In a heterogeneous job the free
+        place may be too small for a pod that has its own job; the sizes of the places are not compared here.  Nor can a pod
+        take a place on a node where another pod has its host port.
         """
         parts = self.seen.parts(job)
         tasks = sum(part.tasks for part in parts)
