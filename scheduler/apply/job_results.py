@@ -86,6 +86,8 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
         _take_changes(job, action, event.at)
         if "partition" in action.changes:
             workload.asked_in = action.spec.partition or world.default_partition
+            if action.component == 0 and job.job is not None:
+                job.job = replace(job.job, partition=workload.asked_in)  # where its nodes are judged (F2)
         _note_looked_at(job, retry_at)
         return
     world.back_off(workload, event.at, attempt=Attempt.UPDATE_JOB)
@@ -119,8 +121,6 @@ def _take_changes(job: Placeholder, action: act.UpdateJob, at: float) -> None:
     """Note that the job has the changed options.  It keeps its other options, even if the new translation differs."""
     asked = job.spec or (adopted(action.spec, job.job) if job.job is not None else action.spec)
     job.spec = with_changes(asked, action.spec, action.component, action.changes)
-    if "partition" in action.changes and action.component == 0 and job.job is not None and action.spec.partition:
-        job.job = replace(job.job, partition=action.spec.partition)  # where its nodes are judged (F2)
     if not action.changes.isdisjoint(job.chosen_by_slurm):
         job.chosen_by_slurm = {key: value for key, value in job.chosen_by_slurm.items() if key not in action.changes}
     options = action.changes - {"excluded_nodes"}  # which change with the nodes, again and again

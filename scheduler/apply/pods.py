@@ -252,7 +252,7 @@ def _note_first_seen(world: World, before: Pod | None, pod: Pod) -> None:
     if not kubelet.needs_a_person(pod.waits):
         if pod.waits or pod.phase is not PodPhase.PENDING:  # without either, an init container runs again after a crash
             seen.stuck = None
-    elif kubelet.is_in_progress(before.waits) or _is_first_crash(before, pod, seen):
+    elif kubelet.is_in_progress(before.waits) or _is_first_crash(pod, seen):
         seen.stuck = world.newest_event_at
     if pod.node and not before.node:
         seen.bound = world.newest_event_at
@@ -262,9 +262,9 @@ def _note_first_seen(world: World, before: Pod | None, pod: Pod) -> None:
         seen.waits, seen.waits_since = world.newest_event_at, pod.waits_since
 
 
-def _is_first_crash(before: Pod, pod: Pod, seen: FirstSeen) -> bool:
+def _is_first_crash(pod: Pod, seen: FirstSeen) -> bool:
     """True if an init container failed that had not failed before: another one may have crashed, and succeeded at last."""
-    if kubelet.reason(pod.waits) != kubelet.CRASHES or kubelet.needs_a_person(before.waits):
+    if kubelet.reason(pod.waits) != kubelet.CRASHES:
         return False
     return seen.stuck is None or pod.waits_since != seen.waits_since
 

@@ -32,14 +32,15 @@ from scheduler.events import (
     PolicyChanged,
     Scope,
     Side,
+    SlurmNodesPolled,
 )
 from scheduler.model.kubernetes import Claim, Namespace, NodeTerm, Owner, Pod, PodPhase, Requirement
-from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec
+from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec, Partition
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
 from scheduler.rules.binding import SHOWN_AFTER_FAILURES
 from scheduler.rules.granted import CLAIMS_LATELY_S
 from scheduler.tuning import Config
-from tests.builders import ALICE, CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, node, pod, without
+from tests.builders import ALICE, CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, node, pod, slurm_node, without
 from tests.unit.scheduler.test_gangs import asks, granted, launched, launcher_and_workers, member, where
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 
@@ -620,10 +621,17 @@ def test_an_account_that_the_bridge_asked_for_stays_allowed_as_slurm_writes_it(s
     assert bool(story.acts(BindPod, NOW + 2)) is is_used
 
 
-def test_a_partition_that_the_bridge_asked_for_stays_allowed() -> None:
-    """The policy changed while the job waited (I8)."""
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_a_partition_that_the_bridge_asked_for_stays_allowed(is_edited: bool) -> None:
+    """The policy changed while the job waited (I8).
+
+    is_edited   the pod asked for the partition when the job waited already
+    """
     story, what = Story(), pod("train", says={"partition": "gpu"})
-    story.queues(what, 17, at=NOW)
+    story.queues(pod("train") if is_edited else what, 17, at=NOW)
+    story.sees(what)
+    for update in story.acts(UpdateJob, NOW + 0.5):
+        story.ended(update, at=NOW + 0.5)
     tenant = replace(ALICE, partitions=Choice("", ("main",)))
     story.sees(PolicyChanged(Policy((Rule(("hpc",), tenant),)), NOW + 1))
     story.polls({17: "RUNNING"}, at=NOW + 2)
@@ -675,8 +683,12 @@ def test_a_gang_whose_user_gave_one_component_of_its_job_what_the_policy_does_no
     assert f'The {option} "other" is not allowed for namespace hpc.' in release.reason
 
 
+@pytest.mark.parametrize("has_new_default", [False, True])
 @pytest.mark.parametrize("option", ["partition", "qos"])
-def test_a_job_whose_pod_asks_for_nothing_any_more_is_used_with_the_default_of_slurm(option: str) -> None:
+def test_a_job_whose_pod_asks_for_nothing_any_more_is_used_with_the_default_of_slurm(
+    option: str, has_new_default: bool
+) -> None:
+    """has_new_default: Slurm has another default partition since, and its job is in the former one."""
     story, what = Story(tenant_of(allowed=("gpu",))), pod("train", says={option: "gpu"})
     story.queues(what, 17, at=NOW)
     as_asked = replace(job_of(what, 17, "PENDING"), **{"qos": "usual", option: "gpu"})
@@ -684,6 +696,9 @@ def test_a_job_whose_pod_asks_for_nothing_any_more_is_used_with_the_default_of_s
     story.sees(replace(what, annotations={}))
     [update] = story.acts(UpdateJob, NOW + 2)
     story.ended(update, at=NOW + 2)
+    if has_new_default:
+        partitions = (Partition("main"), Partition("gpu", default=True))
+        story.sees(SlurmNodesPolled((slurm_node("x1"), slurm_node("x2")), partitions, NOW + 2))
     story.polls({17: "RUNNING"}, at=NOW + 3)
     story.reads(replace(job_of(what, 17), qos="usual"), at=NOW + 3, granted=grant(17))
     acts = story.decides(NOW + 3)

@@ -61,16 +61,17 @@ def gang_bound() -> list[Pod]:
 
 
 def beside_its_gang(
-    says: dict[str, str], *, is_read_first: bool = False, **edited: str | None
+    says: dict[str, str], *, is_read_first: bool = False, state: str = "RUNNING", **edited: str | None
 ) -> tuple[Story, dict[int, Job]]:
     """A previous process bound the gang on x1 and its surplus pod on x2.  Then the surplus pod was edited.
 
     is_read_first   the jobs are read before the list of pods comes
+    state           of the surplus pod's job
     """
     story = Story()
     surplus = member(2, 2, created=START - 60, says=says)
-    own = job_of(surplus, 18, nodes="x2", submitted=START - 55)
-    story.polls({17: "RUNNING", 18: "RUNNING"}, at=START + 1)
+    own = job_of(surplus, 18, state, nodes="x2", submitted=START - 55)
+    story.polls({17: "RUNNING", 18: state}, at=START + 1)
     if is_read_first:
         story.reads(own, at=START + 1.5, granted=grant(18, "x2"))
         story.reads(GANGS_JOB, at=START + 1.5, granted=grant(17))
@@ -116,6 +117,17 @@ def test_such_a_surplus_pod_keeps_its_own_job_also_if_the_job_of_the_gang_ended_
     }
 
 
+@pytest.mark.parametrize("is_read_first", [False, True])
+def test_a_pod_that_shows_nothing_of_a_job_that_ended_while_no_bridge_ran_runs_on_as_if_another_client_had_bound_it(
+    is_read_first: bool,
+) -> None:
+    """The name of an ended job does not prove that the pod was bound for it, whether the job or the pod is seen first."""
+    removed: dict[str, str | None] = dict.fromkeys((*names.ONLY_OURS, names.TRACEPARENT))
+    story, jobs = beside_its_gang({}, is_read_first=is_read_first, state="CANCELLED", **removed)
+    assert harm(lives(story, jobs, START + 2, seconds=60)) == []
+    assert {story.world.key_of_pod[f"uid-w-{number}"] for number in range(3)} == {key_of_gang(GANG[0])}
+
+
 @pytest.mark.parametrize(("says", "edited"), EDITS)
 def test_such_a_surplus_pod_ends_with_its_own_job_and_the_gang_runs_on(
     says: dict[str, str], edited: dict[str, str | None]
@@ -135,6 +147,38 @@ def test_the_job_of_such_a_surplus_pod_ends_after_the_pod(says: dict[str, str], 
     story.sees(replace(alone.pods["uid-w-2"], phase=PodPhase.SUCCEEDED))
     done = [each for each in lives(story, jobs, START + 43, seconds=5) if isinstance(each, HARM)]
     assert {each.job_id for each in done if isinstance(each, CancelJob)} == {18}
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_pod_that_has_a_place_in_its_gang_loses_the_job_of_its_own_although_that_was_read_before_the_pod_was_seen(
+    runs: bool,
+) -> None:
+    """A member left, so this pod is needed.  A previous process had submitted a job for this pod by itself."""
+    story, state = Story(), "RUNNING" if runs else "PENDING"
+    needed = member(2, 2, created=START - 60)
+    own = job_of(needed, 18, "PENDING", submitted=START - 55)
+    of_gang = replace(GANGS_JOB, states=frozenset({state}), nodes="x1" if runs else "")
+    story.polls({17: state, 18: "PENDING"}, at=START + 1)
+    story.reads(own, at=START + 1.5)
+    story.reads(of_gang, at=START + 1.5, granted=grant(17, cpus=2, memory=200) if runs else None)
+    if runs:  # the previous process bound the pod for the job of the gang
+        shown = replace(bound_before(story, needed, 17), node="x1")
+        written = {names.SIZE: "2", names.RANK: "1", names.TRACEPARENT: trace_of_gang(needed)}
+        story.sees(gang_bound()[0], replace(shown, annotations={**shown.annotations, **written}))
+    else:
+        story.sees(GANG[0], needed)
+    done = lives(story, {17: of_gang, 18: own}, START + 2)
+    assert {each.job_id for each in done if isinstance(each, CancelJob)} == {18}
+    assert story.world.key_of_pod[needed.uid] == key_of_gang(needed)
+
+
+def test_the_story_of_a_gang_has_each_pod_once_although_a_bind_of_the_previous_process_is_seen_late() -> None:
+    story = Story()
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.sees(*GANG)
+    story.sees(*gang_bound())
+    entries = [entry for _, entry in story.world.story(key_of_gang(GANG[0]))]
+    assert [entry for entry in entries if "created" in entry] == ["pod hpc/w-0 created", "pod hpc/w-1 created"]
 
 
 # --- the id of the job is gone ----------------------------------------------------------------------------------------

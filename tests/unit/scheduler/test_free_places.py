@@ -103,6 +103,16 @@ def test_a_surplus_pod_joins_if_it_may_not_run_on_the_node_of_another_member_but
     assert goes_on(story, {17: "RUNNING", 18: "PENDING"}, NOW + 3) == ([("w-2", "x2", 17)], [18])
 
 
+def test_a_surplus_pod_takes_the_place_that_is_left_beside_a_member_that_waits_for_another_one() -> None:
+    story = Story(nodes=[node("x1"), node("x2"), node("x3")])
+    shown = runs(story, ring(3), ("x1", 1), ("x2", 1), ("x3", 1))
+    story.queues(member(3, 3), 18, at=NOW + 2)
+    fails(story, shown[1], NOW + 3)
+    fails(story, shown[2], NOW + 3)
+    story.sees(member(4, 3))
+    assert goes_on(story, {17: "RUNNING", 18: "PENDING"}, NOW + 3) == ([("w-4", "x2", 17), ("w-3", "x3", 17)], [18])
+
+
 def test_a_surplus_pod_that_requests_less_than_the_members_takes_a_free_place() -> None:
     story = Story()
     shown = runs(story, ring(2, cpu=2000), ("x1", 2), ("x2", 2))

@@ -14,7 +14,7 @@ from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, JobSpec, Partition
 from scheduler.translate import job_update
-from tests.builders import CLUSTER, START, Story, job_of, key_of, node, pod, slurm_node
+from tests.builders import CLUSTER, START, Story, job_of, key_of, node, pod, slurm_node, told_by
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -60,6 +60,29 @@ def test_what_slurm_lets_a_user_change_is_changed_in_place(says: dict[str, str],
     assert getattr(update.spec, field) == value
     story.ended(update, at=NOW + 2)
     assert story.acts(UpdateJob, NOW + 60) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_in", "then", "shown"),
+    [
+        ({"partition": "gpu"}, "gpu", {}, "main"),
+        ({}, "main", {"partition": "gpu"}, "gpu"),
+        ({"partition": "gpu"}, "main", {"partition": "gpu", "nice": "50"}, "main"),
+    ],
+    ids=["it asks for none any more", "it asks for another one", "an admin moved the job before another change"],
+)
+def test_a_job_that_was_changed_is_shown_in_its_partition_at_once(
+    asked: dict[str, str], is_in: str, then: dict[str, str], shown: str
+) -> None:
+    """It is also where its nodes are judged, before the job is read again (F2)."""
+    story = queued(edited(asked))
+    story.reads(replace(job_of(TRAIN, 17, "PENDING"), reason="Priority", partition=is_in), at=NOW + 1)
+    story.decides(NOW + 1)
+    story.sees(edited(then))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.ended(update, at=NOW + 2)
+    story.decides(NOW + 2)
+    assert told_by(story.world.workloads[key_of(TRAIN)])[-1].message.startswith(f"Waiting in Slurm partition {shown} ")
 
 
 def test_a_job_that_its_user_names_says_in_its_comment_whose_it_is() -> None:

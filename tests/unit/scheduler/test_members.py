@@ -309,6 +309,18 @@ def test_the_size_is_the_number_of_pods_that_are_still_needed_after_one_succeede
     assert gang_of(story, waits).size == size
 
 
+def test_the_next_pod_joins_a_gang_that_has_a_free_place_because_its_job_wants_one_pod_more() -> None:
+    story = Story()
+    labels = {names.PREFIX + "gang": "job"}
+    first, second, surplus, late = (pod(f"w-{number}", labels=labels, owner=RING_JOB) for number in range(4))
+    story.sees(OwnerRead(RING_JOB, Owner(RING_JOB, members=2), NOW, "hpc"), first, second, surplus)
+    story.loses(surplus, NOW)
+    story.sees(OwnerRead(RING_JOB, Owner(RING_JOB, members=3), NOW + 1, "hpc"))
+    story.sees(replace(first, labels={**labels, "a": "b"}))  # the gang is settled at this event
+    story.sees(late)
+    assert {each.name for each in gang_of(story, first).members} == {"w-0", "w-1", "w-3"}
+
+
 def test_pods_that_were_refused_because_their_gang_had_no_size_are_submitted_once_the_size_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -42,6 +42,18 @@ def restores(actions: list[Action]) -> list[tuple[Mapping[str, str | None], bool
     return [(each.annotations, each.say) for each in actions if isinstance(each, RestoreKeys)]
 
 
+def test_a_member_stays_in_its_gang_whatever_a_client_writes_on_it_before_the_watch_shows_its_bind() -> None:
+    """It looks like a pod that was bound by itself, for a job that nobody knows."""
+    story, pods = Story(), ring(2)
+    story.sees(*pods)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    for bind in story.acts(BindPod, NOW):
+        story.ended(bind, at=NOW)
+    story.sees(story.bound(pods[0], 17), edited(story.bound(pods[1], 17), size="1", job_id="99"))
+    assert len({story.world.key_of_pod[each.uid] for each in pods}) == 1
+
+
 @pytest.mark.parametrize(
     ("key", "invented", "right"),
     [("job-id", "4", "17"), ("job-nodes", "x9", "x1"), ("job-gpus", "0-7", ""), ("size", "9", "1"), ("rank", "3", "0")],

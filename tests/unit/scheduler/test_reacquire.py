@@ -31,7 +31,8 @@ from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 from tests.builders import CLUSTER, CONFIG, OF_A_BIND, START, Story, grant, job_of, key_of, node, pod, slurm_node
-from tests.unit.scheduler.test_gangs import member
+from tests.unit.scheduler.test_gangs import member, ring
+from tests.unit.scheduler.test_gangs import runs as ring_runs
 
 NOW = START + 20
 TRAIN = pod("train", gpu=1)
@@ -1187,3 +1188,15 @@ def test_a_pod_that_is_bound_to_the_new_job_is_not_told_of_the_replacement() -> 
     [bind] = story.acts(BindPod, NOW + 10)
     story.ended(bind, at=NOW + 10)
     assert story.acts(SetPodCondition, NOW + 11) == []
+
+
+def test_a_surplus_pod_gets_its_nodes_again_although_the_pods_of_its_gang_no_longer_agree_on_their_number() -> None:
+    """A surplus pod that waits would be refused: its gang may have any number of pods."""
+    story = Story()
+    shown = ring_runs(story, ring(2), ("x1", 2))
+    surplus = member(2, 2)
+    story.runs(surplus, 18, on="x2", at=NOW)
+    story.sees(replace(shown[0], annotations={**shown[0].annotations, names.PREFIX + "gang-size": "3"}))
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
+    loses(story, NOW + 7, {17: "RUNNING"})
+    assert asked_again(story, surplus).spec.required_nodes == "x2"

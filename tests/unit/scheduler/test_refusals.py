@@ -176,6 +176,20 @@ def test_refused_jobs_are_not_submitted_again_each_time_an_autoscaler_removes_a_
     assert story.acts(AllocateNow, NOW + 3) + story.acts(SubmitJob, NOW + 3) == []
 
 
+def test_a_job_beyond_a_limit_waits_for_another_job_to_end_also_when_slurms_nodes_change() -> None:
+    story = Story()
+    refused(story, 2050, later=True)
+    [queued] = story.acts(SubmitJob, NOW)
+    story.ended(queued, Outcome.REFUSED, at=NOW, number=2050, later=True)
+    for written in story.decides(NOW):
+        story.ended(written, at=NOW)
+    story.sees(SlurmNodesPolled((*NODES, slurm_node("x3")), PARTITIONS, NOW + 0.5))
+    assert story.decides(NOW + 0.5) == []
+    assert story.world.limited == {"alice": {key_of(TRAIN): None}}, (
+        "it is submitted again as soon as a job of alice ends"
+    )
+
+
 def test_a_partition_that_slurm_does_not_have_is_reported_before_anything_is_sent() -> None:
     story = Story()
     story.sees(SlurmNodesPolled(NODES, (PARTITIONS[0],), NOW))

@@ -1048,6 +1048,35 @@ def test_an_init_container_that_fails_again_and_again_has_ten_minutes_from_its_f
     assert len(story.acts(FailByDeadline, NOW + 900)) == 1
 
 
+def test_an_init_container_whose_image_was_pulled_at_the_second_try_has_ten_minutes_from_its_first_failure() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    for reason in ("PodInitializing", "ErrImagePull", "PodInitializing"):
+        story.sees(waiting(shown, reason, "setup"))
+    story.sees(init_runs(shown))
+    story.decides(NOW + 700)
+    story.sees(waiting(shown, CRASHED, "setup"))
+    assert not story.acts(FailByDeadline, NOW + 1299)
+    assert len(story.acts(FailByDeadline, NOW + 1300)) == 1
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_the_next_init_container_has_its_own_ten_minutes_even_if_the_watch_shows_only_its_failure(
+    is_seen: bool,
+) -> None:
+    """The first one failed for a while, and then succeeded."""
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.decides(NOW + 300)
+    story.sees(waiting(shown, CRASHED, "setup"))
+    story.decides(NOW + 800)
+    if is_seen:
+        story.sees(init_runs(shown))
+    story.sees(replace(waiting(shown, CRASHED, "fetch"), waits_since=NOW + 790))
+    assert not story.acts(FailByDeadline, NOW + 1399)
+    assert len(story.acts(FailByDeadline, NOW + 1400)) == 1
+
+
 def test_a_new_process_lets_an_init_container_that_failed_after_a_long_run_try_again() -> None:
     story = Story(ALONE)
     shown = story.bound(TRAIN, 17, created=START - 2000, bound_at=START - 1900, started=START - 1900)

@@ -17,7 +17,7 @@ from scheduler.actions import (
     SetDeadline,
     SetPodCondition,
 )
-from scheduler.events import Event, NodeDeleted, NodeSeen, OwnerRead, PodSeen, Scope
+from scheduler.events import Event, NodeDeleted, NodeSeen, NodesListed, OwnerRead, PodSeen, Scope
 from scheduler.model.kubernetes import OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.state import quarantine
@@ -89,7 +89,11 @@ def test_a_pod_taken_away_by_force_keeps_its_job_as_long_as_it_may_run_there() -
     assert len(cancels(story, NOW + 310)) == 1
 
 
-@pytest.mark.parametrize("then", [NodeSeen(node("x1")), NodeDeleted("x1")], ids=["speaks again", "is gone"])
+@pytest.mark.parametrize(
+    "then",
+    [NodeSeen(node("x1")), NodeDeleted("x1"), NodesListed((node("x2"),))],
+    ids=["speaks again", "is gone", "a list lacks it"],
+)
 def test_the_job_of_a_pod_on_a_silent_node_ends_as_soon_as_the_node_reports_again(then: Event) -> None:
     story = Story()
     shown = runs(story)
