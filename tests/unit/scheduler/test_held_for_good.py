@@ -131,11 +131,12 @@ def test_an_edit_of_the_pod_is_the_update_after_which_slurm_looks_again() -> Non
     assert story.acts(UpdateJob, NOW + 8) == []
 
 
-def test_another_job_takes_the_place_of_a_heterogeneous_job_that_slurm_holds() -> None:
+@pytest.mark.parametrize("leader", [{}, {"priority": 5, "reason": "Resources"}], ids=["the leader", "a component"])
+def test_another_job_takes_the_place_of_a_heterogeneous_job_that_slurm_holds(leader: dict[str, Any]) -> None:
     """Of such a job each component would need an update."""
     story = held("BadConstraints")
     read = _held("BadConstraints")
-    story.reads(replace(read, priority=5, reason="Resources", parts=(replace(read, id=18),)), at=NOW + 5)
+    story.reads(replace(read, **leader, parts=(replace(read, id=18),)), at=NOW + 5)
     is_replaced(story, NOW + 306)
 
 

@@ -387,14 +387,17 @@ def test_a_replica_that_a_budget_does_not_let_go_says_so() -> None:
     assert refused.endswith("But slurm-bridge cannot evict it yet. Slurm refused it (error 429).")
 
 
-def test_the_next_process_says_that_a_budget_does_not_let_a_replica_go_which_was_warned_before() -> None:
+@pytest.mark.parametrize("is_said", [False, True])
+def test_the_next_process_says_that_a_budget_does_not_let_a_replica_go_which_was_warned_before(is_said: bool) -> None:
+    """is_said: the former process said that already"""
     story = Story(ALONE, checked=False)
     shown = runs(story, web("web-1"))
     before = "Slurm job 17 reaches its time limit at 01:17:00 UTC: 599 s are left. The pod is evicted before."
-    story.sees(replace(shown, job_condition=Condition(True, names.ENDS_SOON, before)))
+    refusal = " But slurm-bridge cannot evict it yet. Slurm refused it (error 429)."
+    story.sees(replace(shown, job_condition=Condition(True, names.ENDS_SOON, before + refusal * is_said)))
     acts = looks_and_learns(story, shown, at=ENDS - 590)
-    [refused] = refused_by_its_budget(story, acts, at=ENDS - 589)
-    assert refused.endswith("But slurm-bridge cannot evict it yet. Slurm refused it (error 429).")
+    said_now = refused_by_its_budget(story, acts, at=ENDS - 589)
+    assert [each.endswith(refusal) for each in said_now] == [True] * (not is_said)
 
 
 # --- a preemption with grace (S5) ---------------------------------------------------------------------------------

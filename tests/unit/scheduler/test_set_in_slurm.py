@@ -94,6 +94,12 @@ def test_an_option_that_the_pod_or_the_bridge_asked_for_is_not_said_to_be_set_by
     assert message.endswith(advice or "UTC.")
 
 
+def test_nodes_that_the_bridge_asked_for_again_are_not_said_to_be_set_by_others() -> None:
+    """The job that takes the place of a lost one must have its nodes (S7)."""
+    asked = JobSpec("train", "alice", 1, 100, required_nodes="x[1-2]")
+    assert set_in_slurm(asked, waits("Resources", required_nodes="x[1-2]", least_nodes=2)) == ""
+
+
 @pytest.mark.parametrize(
     "read",
     [
