@@ -41,12 +41,8 @@ contracts: setup ## a part of check: who may import whom
 	$(BIN)/lint-imports
 
 unit: setup      ## a part of check: unit and property tests, and the coverage of the scheduler
-# To measure the coverage makes a test several times slower.  So it is measured in the tests of the scheduler only, without those of
-# thousands of pods.
-	$(BIN)/coverage run -m pytest -q -m 'not many' tests/unit/scheduler
-	$(BIN)/coverage report
-	$(BIN)/coverage json -q --fail-under=0 -o - | $(BIN)/python -m tests.branch_coverage
-	$(BIN)/pytest -q -m many tests/unit/scheduler
+	$(BIN)/python -m slipcover --dont-wrap-pytest --out .coverage.json -m pytest -q tests/unit/scheduler
+	$(BIN)/python -m tests.coverage .coverage.json
 	$(BIN)/pytest -q tests/unit tests/properties --ignore=tests/unit/scheduler
 
 simulation: setup  ## 1,000 seeds of the real core and executor on the simulated clusters
@@ -107,4 +103,4 @@ lock:            ## resolve the dependencies again, into the lock files
 	rm -rf $(VENV)-lock
 
 clean:           ## remove the environment, caches and what was built
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .mutants
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage.json .mutants

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -185,13 +183,11 @@ class Story:
         is_checked = self.checked and (bool(plan.actions) or self.quiet % QUIET_CHECKED == 0)
         self.quiet = 0 if plan.actions else self.quiet + 1
         if is_checked:
-            with uncovered():
-                self.world.validate()
-                self.check(plan, at)
+            self.world.validate()
+            self.check(plan, at)
         self.world.apply(Planned(plan, at))
         if is_checked:
-            with uncovered():
-                self.check_wakes()
+            self.check_wakes()
         return plan
 
     def check(self, plan: Plan, at: float) -> None:
@@ -261,17 +257,6 @@ class Story:
 
 # What a bind writes on a pod without a gang, beside the job's id.
 OF_A_BIND = {names.JOB_NODES: "x1", names.SIZE: "1", names.RANK: "0", names.LOCAL_RANK: "0"}
-
-
-@contextmanager
-def uncovered() -> Iterator[None]:
-    """What runs within counts for no coverage, which makes everything several times slower."""
-    trace = sys.gettrace()
-    sys.settrace(None)
-    try:
-        yield
-    finally:
-        sys.settrace(trace)
 
 
 def apart_from_rereads(plan: Plan, world: World) -> tuple[set[str], set[tuple[str, str]]]:

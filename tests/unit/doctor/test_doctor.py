@@ -26,9 +26,7 @@ from tests.web_server import serving
 
 
 @pytest.fixture
-def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
-    monkeypatch.delenv("SLURM_JWT", raising=False)
-    monkeypatch.setattr("bridge.cli.doctor.slurm_checks.SLOW_S", 60.0)  # the machine that runs the tests may be busy
+def both(tmp_path: Path) -> Both:
     return Both(tmp_path)
 
 

@@ -18,9 +18,8 @@ from tests.unit.doctor.clusters import Both, said, troubles
 
 
 @pytest.fixture
-def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
+def both(tmp_path: Path) -> Both:
     """x1 and x2 are known to Slurm, x3 is not; the two first are labelled."""
-    monkeypatch.delenv("SLURM_JWT", raising=False)
     both = Both(tmp_path)
     both.add_node("x3")
     for name in ("x1", "x3"):

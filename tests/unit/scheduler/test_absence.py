@@ -407,7 +407,6 @@ def test_positive_ends_are_believed_at_once_however_many_they_are() -> None:
     assert told == 30
 
 
-@pytest.mark.many
 def test_evictions_on_absence_are_limited_by_tokens_over_all_passes() -> None:
     """X6: at most 20 a second."""
     story = Story(
@@ -457,7 +456,6 @@ def test_a_pod_that_is_being_deleted_when_its_job_ends_is_waited_for_and_not_loo
     assert plan.wake_at is None or plan.wake_at > NOW + 6
 
 
-@pytest.mark.many
 def test_of_many_that_are_missing_no_more_are_looked_at_than_may_be_read_or_asked_for_again() -> None:
     """X6: thousands that vanished keep neither slurmrestd nor the loop from what else there is to do."""
     config = without(CONFIG, missing_rate=5.0, reacquire_rate=2.0)

@@ -186,7 +186,6 @@ def a_thousand_begin_to_wait() -> tuple[Story, dict[int, Pod]]:
     return story, pods
 
 
-@pytest.mark.many
 def test_a_thousand_pods_that_begin_to_wait_at_once_all_say_so_within_eleven_seconds() -> None:
     """Their jobs are read for two minutes, 8 a second."""
     story, pods = a_thousand_begin_to_wait()
@@ -206,7 +205,6 @@ def test_a_thousand_pods_that_begin_to_wait_at_once_all_say_so_within_eleven_sec
     assert max(told.values()) <= NOW + 11
 
 
-@pytest.mark.many
 def test_in_a_quiet_minute_nothing_is_written_on_a_thousand_waiting_pods() -> None:
     """Priorities grow, places change and other jobs start meanwhile; what Slurm says of each job stays."""
     story, pods = a_thousand_begin_to_wait()

@@ -679,7 +679,6 @@ def test_a_queued_gang_that_loses_a_member_keeps_its_place_for_a_moment() -> Non
     assert cancel.job_id == 17
 
 
-@pytest.mark.many
 def test_a_gang_of_a_thousand_is_asked_for_once() -> None:
     story = Story(nodes=tuple(node(f"x{number}", cpu=64000, memory=64 * MIB) for number in range(1, 20)))
     story.sees(*ring(1000))

@@ -22,7 +22,6 @@ from scheduler.state.phase import Phase
 from scheduler.state.turns import Turns
 from tests.builders import CONFIG, START, Story, grant, job_of, node, pod, without
 
-pytestmark = pytest.mark.many
 NOW = START + 20
 NODES = [f"n{number:02}" for number in range(20)]
 EVERYBODY = frozenset({"hpc", "other"})

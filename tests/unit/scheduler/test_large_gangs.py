@@ -28,7 +28,6 @@ from scheduler.state.workload import Workload
 from scheduler.translate.grouping import JOBSET, JOBSET_PART, JOBSET_UID, SET_INDEX, Natural, natural
 from tests.builders import START, Story, job_of, pod, slurm_node
 
-pytestmark = pytest.mark.many
 NOW = START + 30
 FEW = 100  # more than are settled at once
 JOB = OwnerRef("batch/v1", "Job", "set-w-0", "uid-job")

@@ -212,7 +212,6 @@ def test_terms_of_pods_that_are_gone_count_by_their_size() -> None:
         assert sum(map(len, index._named.values())) <= 1024 * (MAX_DEAD // 128 + 2)
 
 
-@pytest.mark.many
 def test_kinds_of_pods_are_remembered_by_the_labels_that_they_have() -> None:
     index = TermIndex()
     keys = [f"k{number}" for number in range(128)]

@@ -525,7 +525,6 @@ def test_a_twin_that_waits_when_the_pods_own_job_ends_does_not_hide_that_end() -
     assert story.world.phase_of[key_of(TRAIN)] is Phase.ORPHANED
 
 
-@pytest.mark.many
 @pytest.mark.parametrize("states", ["RUNNING SIGNALING", "SUSPENDED", "PENDING"])
 def test_a_job_that_does_more_than_run_is_read_though_thousands_wait_for_their_turn(states: str) -> None:
     """A preemption leaves its pods the rest of its grace, not what a round of reads leaves of it (S5 to S7)."""

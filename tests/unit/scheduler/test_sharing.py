@@ -625,7 +625,6 @@ def test_affinity_between_shapes_is_refused_because_they_never_share_a_node() ->
     assert [each.max_nodes for each in asked(Story(), each_with_its_like).parts] == [1]
 
 
-@pytest.mark.many
 def test_the_comparison_of_thousands_of_anti_affinity_terms_is_bounded() -> None:
     """Each of 5,000 pods has labels and 20 terms of its own: five hundred million comparisons."""
     many = []

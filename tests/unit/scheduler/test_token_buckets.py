@@ -109,7 +109,6 @@ def test_eight_details_a_second_are_read_and_twenty_new_jobs_within_three_second
     assert len(reads(story, NOW + 31)) == 8
 
 
-@pytest.mark.many
 def test_waiting_jobs_are_read_in_turn_and_the_front_of_the_queue_more_often() -> None:
     story = Story()
     ids = waiting(story, 30)
