@@ -258,9 +258,9 @@ def _take_details(
 ) -> None:
     before, job.job = job.job, read
     if not _is_held_for_good(read):
-        job.held_until = None
-    elif job.held_until is None:
-        job.held_until = at + world.config.tuning.refused_retry_s
+        job.held_retry_at = None
+    elif job.held_retry_at is None:
+        job.held_retry_at = at + world.config.tuning.refused_retry_s
     if before is None:
         job.chosen_by_slurm = _chosen(read.account, read.qos)
     if before is not None and holds_nodes(before.states) and before.time_limit_min != read.time_limit_min:

@@ -135,8 +135,8 @@ def _take_changes(job: Placeholder, action: act.UpdateJob, at: float) -> None:
 
 def _note_looked_at(job: Placeholder, retry_at: float) -> None:
     """If slurmctld held the job, it has looked at it, or refuses to.  If it holds it no more, the next read shows that."""
-    if job.held_until is not None:
-        job.held_until = retry_at
+    if job.held_retry_at is not None:
+        job.held_retry_at = retry_at
 
 
 def _note_refused_changes(job: Placeholder, action: act.UpdateJob, why: str, retry_at: float) -> None:

@@ -67,7 +67,7 @@ def _ask_again(world: World) -> None:
     """Ask Slurm again for what it refused or holds for good: the configuration of its nodes changed (Q4, K8)."""
     for key in world.by_phase[Phase.QUEUED]:
         job = world.job_of[key]
-        if job.held_until is not None or job.refused_changes:
+        if job.held_retry_at is not None or job.refused_changes:
             job.retry_changes()
             world.refresh(world.workloads[key])
     for key in world.by_phase[Phase.UNSUBMITTED]:

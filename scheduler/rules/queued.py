@@ -105,8 +105,8 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
     if isinstance(spec, Refusal):
         # The refusal may pass, if nodes come back or annotations are corrected; the job keeps its age.
         return reads + read_claims_again(workload, workload.members, this_pass), spec.message
-    if job.held_until is not None and not _looks_again_after_update(job):
-        replacing, sentence = _replace(workload, job, job.held_until, this_pass)
+    if job.held_retry_at is not None and not _looks_again_after_update(job):
+        replacing, sentence = _replace(workload, job, job.held_retry_at, this_pass)
         return reads + replacing, sentence
     asked = job.spec
     if asked is None:
@@ -127,18 +127,20 @@ def _looks_again_after_update(job: Placeholder) -> bool:
     return job.job is not None and job.job.reason == NO_NODE_EVER and not job.job.parts
 
 
-def _replace(workload: Workload, job: Placeholder, held_until: float, this_pass: Pass) -> tuple[Decision, str]:
+def _replace(workload: Workload, job: Placeholder, held_retry_at: float, this_pass: Pass) -> tuple[Decision, str]:
     """End the job, which Slurm holds for good, so that its pods get another.  Also returns the sentence about that."""
-    if this_pass.now < held_until:
+    if this_pass.now < held_retry_at:
         again = f"Slurm holds job {job.id} for good: slurm-bridge submits another one at"
-        return wake(held_until), f"{again} {clock(held_until, this_pass.now)}, or when {_CHANGES}."
+        return wake(held_retry_at), f"{again} {clock(held_retry_at, this_pass.now)}, or when {_CHANGES}."
     return cancel(job, workload, this_pass, f"Slurm holds job {job.id} for good"), ""
 
 
-def _look_again(workload: Workload, job: Placeholder, asked: JobSpec, held_until: float, this_pass: Pass) -> Decision:
+def _look_again(
+    workload: Workload, job: Placeholder, asked: JobSpec, held_retry_at: float, this_pass: Pass
+) -> Decision:
     """Have slurmctld look again at the job that it holds; the job keeps its age."""
-    if this_pass.now < held_until:
-        return wake(held_until)
+    if this_pass.now < held_retry_at:
+        return wake(held_retry_at)
     return _change(workload, job, asked, 0, frozenset(), this_pass)
 
 
@@ -172,14 +174,14 @@ def _update(
     ]
     component = next((index for index, changed in enumerate(possible) if changed), None)
     update = wake(min(later.values())) if later else NOTHING
-    if component is None and job.held_until is not None:
-        update += _look_again(workload, job, asked, job.held_until, this_pass)
+    if component is None and job.held_retry_at is not None:
+        update += _look_again(workload, job, asked, job.held_retry_at, this_pass)
     if component is not None:
         fields = frozenset(sorted(possible[component])[:1]) if job.one_by_one else possible[component]
         wanted = job_update.with_changes(asked, spec, component, fields)
         update += _change(workload, job, wanted, component, fields, this_pass)
     notes = list(dict.fromkeys(_not_applied(field, change) for (_, field), change in refused.items()))
-    if job.held_until is not None:  # the same sentence each time, so that pods are not written for each look
+    if job.held_retry_at is not None:  # the same sentence each time, so that pods are not written for each look
         every = span(this_pass.tuning.refused_retry_s)
         notes.append(
             f"Slurm does not look at job {job.id} again by itself: slurm-bridge has it look every {every}, and when "

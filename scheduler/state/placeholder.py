@@ -70,7 +70,7 @@ _OF_ONE_JOB = (
     "cancelled_for",
     "refused_changes",
     "one_by_one",
-    "held_until",
+    "held_retry_at",
     "chosen_by_slurm",
     "changed_at",
 )
@@ -120,7 +120,7 @@ class Placeholder:
     cancelled_for why this process ended the job; "": it did not
     bind_trouble  why the last bind to the present grant failed, a sentence; "": none failed, or one succeeded since
     refused_changes  index of a component, and field of JobSpec, to the change of this field that Slurm refused last
-    held_until    when the bridge acts on the job, which slurmctld itself holds for good; None: it does not
+    held_retry_at  when the bridge acts on the job, which slurmctld itself holds for good; None: it does not
     one_by_one    an update of several fields was refused, so the fields are changed one by one: Slurm takes all or nothing
     chosen_by_slurm  annotation to the value that the first read by this process showed: Slurm's default, if the pods ask for
                   none; without options that the bridge changed since
@@ -163,7 +163,7 @@ class Placeholder:
     cancelled_for: str = ""
     refused_changes: Mapping[tuple[int, str], RefusedChange] = field(default_factory=dict)
     one_by_one: bool = False
-    held_until: float | None = None
+    held_retry_at: float | None = None
     chosen_by_slurm: Mapping[str, str] = NO_TEXT
     changed_at: float = float("-inf")
 
@@ -176,8 +176,8 @@ class Placeholder:
     def retry_changes(self) -> None:
         """Ask Slurm again at once for the changes that it refused, for all changes together, and for a job that it holds."""
         self.one_by_one = False
-        if self.held_until is not None:
-            self.held_until = float("-inf")
+        if self.held_retry_at is not None:
+            self.held_retry_at = float("-inf")
         self.refused_changes = {
             field: replace(refused, retry_at=float("-inf")) for field, refused in self.refused_changes.items()
         }
