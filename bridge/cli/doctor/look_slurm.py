@@ -8,6 +8,7 @@ import socket
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from bridge import connections as made
@@ -37,7 +38,10 @@ NO_ACCOUNTING = "slurmdbd does not answer slurmrestd"
 START_SLURMDBD = (
     "Look at `systemctl status slurmdbd` on its host, and at its database. Until it answers, ends of jobs wait."
 )
-ASK_SLURM_AGAIN = "Run doctor again. If this stays so, look at the logs of slurmrestd and slurmctld."
+ASK_SLURM_AGAIN = (
+    "Run doctor again. If this stays so, look at the logs of slurmrestd and slurmctld, and at slurmdbd and its database: "
+    "while these hang, so do many requests (`sacctmgr show cluster` then hangs, too)."
+)
 REPLACE = (
     "Replace it by a token that was made on a host of this cluster. slurmctld's log says why it refuses the token."
 )
@@ -241,7 +245,8 @@ async def _verdicts(client: SlurmClient, wanted: Iterable[Choice]) -> Mapping[Ch
     async def tried(choice: Choice) -> Observed[Verdict]:
         user, option, value = choice
         async with few:
-            return await observed(lambda: admin_reads.probe(client, user, **({option: value} if option else {})))
+            probe = partial(admin_reads.probe, client, user, **({option: value} if option else {}))
+            return await observed(probe, do=ASK_SLURM_AGAIN)
 
     asked = list(wanted)
     return dict(zip(asked, await asyncio.gather(*map(tried, asked)), strict=True))

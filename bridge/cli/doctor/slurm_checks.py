@@ -35,7 +35,7 @@ def _slurmrestd(seen: Observations) -> Iterator[Result]:
         return
     found = seen.discovery.get()
     summary = f"Slurm {found.version}, cluster {found.cluster}, at {url} answers in {wait(seen.discovery.took_s)}"
-    if seen.discovery.took_s > SLOW_S:
+    if seen.discovery.took_s > SLOW_S and found.responding:  # slurmrestd waits for a slurmctld that is away
         yield warning(f"{summary}: that is slow.", "Look at sdiag, and at the load of slurmctld's host.")
     else:
         yield ok(summary)
@@ -210,8 +210,14 @@ def _choices(seen: Observations) -> Iterator[Result]:
             taken += 1
         elif user in known_users or (observed.value is not None and observed.value.number == NUMBERS[option]):
             yield _not_accepted(user, option, value, observed.get())
-    if skipped := {user for user, _, _ in tried if user not in known_users}:
-        yield unknown(f"not checked: what {some(skipped)} may choose, for Slurm refuses that user altogether")
+    skipped = {user for user, _, _ in tried if user not in known_users}
+    unanswered = {user for user in skipped if seen.verdicts[user, "", ""].value is None}
+    if refused_users := skipped - unanswered:
+        yield unknown(f"not checked: what {some(refused_users)} may choose, for Slurm refuses that user altogether")
+    if unanswered:
+        yield unknown(
+            f"not checked: what {some(unanswered)} may choose, for it is not known if Slurm accepts that user"
+        )
     if taken:
         yield ok(f"Slurm accepts {taken:,} of the {len(tried):,} accounts, partitions and QOS that the policy offers")
     elif not tried:

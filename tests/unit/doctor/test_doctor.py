@@ -13,6 +13,7 @@ import pytest
 import yaml
 from aiohttp import web
 
+from bridge.cli.doctor import slurm_checks
 from bridge.cli.doctor.findings import Finding, Level, exit_code
 from bridge.errors import Unanswered
 from bridge.simulation.kube import objects
@@ -176,6 +177,15 @@ async def test_a_slurmctld_that_is_away_is_distinguished_from_a_slurmrestd_that_
     assert said(found, "users", Level.UNKNOWN) == ["not checked: slurmctld does not answer slurmrestd"]
 
 
+async def test_a_slurmrestd_that_waits_for_slurmctld_is_not_called_slow(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_checks, "SLOW_S", -1.0)  # every answer takes longer
+    assert troubles(await both.findings()) == [("slurmrestd", Level.WARNING)]
+    both.slurm.controller_up = False
+    assert troubles(await both.findings()) == [("slurmctld", Level.ERROR)]
+
+
 async def test_a_read_that_fails_comes_with_advice(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(_: SlurmClient) -> Any:
         raise Unanswered("nodes", "Slurm", "no answer in time")
@@ -184,6 +194,22 @@ async def test_a_read_that_fails_comes_with_advice(both: Both, monkeypatch: pyte
     [problem] = [each for each in await both.findings() if each.level is Level.ERROR]
     assert problem.sentence == "No answer in time."
     assert "logs of slurmrestd and slurmctld" in problem.do
+
+
+async def test_a_user_for_whom_slurm_gives_no_answer_is_not_called_refused(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_: SlurmClient, user: str, **_choice: str) -> Any:
+        raise Unanswered("probe", "Slurm", "no answer in time")
+
+    monkeypatch.setattr(admin_reads, "probe", fails)
+    found = await both.findings()
+    [problem] = [each for each in found if each.level is Level.ERROR]
+    assert (problem.check, problem.sentence) == ("users", "No answer in time.")
+    assert "slurmdbd and its database" in problem.do
+    assert said(found, "choices", Level.UNKNOWN) == [
+        "not checked: what alice may choose, for it is not known if Slurm accepts that user"
+    ]
 
 
 # --- the token ------------------------------------------------------------------------------------------------------
