@@ -233,6 +233,20 @@ def held_back(story: Story, count: int = 11) -> list[Pod]:
     return shown
 
 
+def test_pods_of_many_missing_jobs_are_warned_and_hear_that_nothing_is_ended() -> None:
+    story, told = Story(), list[SetPodCondition]()
+    running(story, 11)
+    for at in (NOW + 5, NOW + 7):
+        story.polls({}, at=at)
+        reads_nothing(story, at)
+    for at in (NOW + 7, NOW + 9):
+        told += story.acts(SetPodCondition, at)
+        refuses(story, at)
+    told += story.acts(SetPodCondition, NOW + 10)
+    about = [each for each in told if "Nothing is ended until Slurm lists these jobs again" in each.message]
+    assert {(each.name, each.warning) for each in about} == {(f"p{number}", True) for number in range(11)}
+
+
 def test_a_mass_absence_is_held_back_to_its_last_job_though_some_pods_end_by_themselves() -> None:
     story = Story()
     shown = held_back(story)

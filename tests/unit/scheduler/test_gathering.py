@@ -137,7 +137,7 @@ def test_pods_of_a_pod_group_show_nothing_of_its_size_before_the_group_was_read(
     assert [type(each) for each in story.decides(NOW)] == [ReadOwner]
     [workload] = story.world.workloads.values()
     sentence = explain(story.world, workload.key, NOW).sentence
-    assert sentence.startswith("It is not known yet how many pods PodGroup ring has; 2 are here.")
+    assert sentence == "It is not known yet how many pods PodGroup ring has; 2 are here."
 
 
 # --- how long ------------------------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ def is_looked_at_again(story: Story, at: float) -> None:
     """The job is updated without a change, and keeps its age in the queue."""
     [update] = story.acts(UpdateJob, at)
     assert (update.job_id, update.changes) == (17, frozenset())
+    assert update.reason == "job 17 is held by Slurm, which looks at it again"
     story.ended(update, at=at)
     assert story.acts(UpdateJob, at + 2) == []
 

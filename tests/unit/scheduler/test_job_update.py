@@ -57,6 +57,7 @@ def test_what_slurm_lets_a_user_change_is_changed_in_place(says: dict[str, str],
     story.sees(edited(says))
     [update] = story.acts(UpdateJob, NOW + 2)
     assert (update.job_id, update.user, update.changes) == (17, "alice", {field})
+    assert update.reason == f"job 17 gets new {field}"
     assert getattr(update.spec, field) == value
     story.ended(update, at=NOW + 2)
     assert story.acts(UpdateJob, NOW + 60) == []
@@ -83,6 +84,15 @@ def test_a_job_that_was_changed_is_shown_in_its_partition_at_once(
     story.ended(update, at=NOW + 2)
     story.decides(NOW + 2)
     assert told_by(story.world.workloads[key_of(TRAIN)])[-1].message.startswith(f"Waiting in Slurm partition {shown} ")
+
+
+def test_a_pod_that_does_not_show_its_job_yet_shows_it_while_the_answer_to_a_change_is_awaited() -> None:
+    story = queued()
+    story.sees(edited({"qos": "high"}))
+    assert story.acts(UpdateJob, NOW + 2)
+    story.reads(replace(job_of(TRAIN, 17, "PENDING"), reason="Priority"), at=NOW + 3)
+    [told] = story.acts(SetPodCondition, NOW + 3)
+    assert told.message.startswith("Waiting in Slurm partition main")
 
 
 def test_a_job_that_its_user_names_says_in_its_comment_whose_it_is() -> None:
@@ -473,6 +483,26 @@ def test_the_job_that_an_admin_moves_to_another_partition_gets_nodes_there_that_
     assert (update.spec.partition, update.spec.excluded_nodes) == ("main", "x2")
     story.ended(update, at=NOW + 5)
     assert not story.acts(UpdateJob, NOW + 6), "although no read has shown the new partition yet"
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_in", "excluded", "then"),
+    [({"partition": "gpu"}, "main", "x4", ["x2"]), ({}, "main,gpu", "x2", [])],
+    ids=["to the default partition", "to several, of which Slurm chooses one at the start"],
+)
+def test_the_nodes_of_a_moved_job_are_those_of_its_partition_if_it_is_in_one_alone(
+    asked: dict[str, str], is_in: str, excluded: str, then: list[str]
+) -> None:
+    story, in_zone = zones(), pod(node_selector={"zone": "a"}, says=asked)
+    assert story.queues(in_zone, 17, at=NOW).spec.excluded_nodes == excluded
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    moved = job_of(in_zone, 17, "PENDING", reason="Resources", excluded_nodes=excluded)
+    story.reads(replace(moved, partition=is_in), at=NOW + 1)
+    acts = story.decides(NOW + 2)
+    assert [each.spec.excluded_nodes for each in acts if isinstance(each, UpdateJob)] == then
+    assert [
+        each.message for each in acts if isinstance(each, SetPodCondition) and "nodes can run" in each.message
+    ] == []
 
 
 def test_a_job_of_a_previous_process_stays_in_the_partition_to_which_an_admin_moved_it() -> None:

@@ -486,6 +486,23 @@ def test_a_gang_that_lacks_pods_names_those_that_run_by_themselves_and_blames_no
     assert shown.message == RUNS_ALONE
 
 
+def test_a_gang_that_lacks_pods_counts_no_pod_as_running_that_waits_for_a_job_of_its_own() -> None:
+    """That pod keeps its turn in the queue: the gang would lack pods even with it."""
+    story, pods = Story(), [one(number, 3) for number in range(4)]
+    bound_by(story, pods[:3], 17, NOW)
+    story.queues(pods[3], 18, at=NOW + 2)
+    for each in pods[:3]:
+        story.loses(each, NOW + 3)
+    for cancel in story.acts(CancelJob, NOW + 20):
+        story.ended(cancel, at=NOW + 20)
+    story.polls({17: "CANCELLED", 18: "PENDING"}, at=NOW + 21)
+    story.sees(one(4, 3))
+    [said] = [each.message for each in story.acts(SetPodCondition, NOW + 30) if each.name == "w-4"]
+    assert said.startswith(
+        "1 of 3 pods of gang ring are here in namespace hpc. Their job is submitted when all of them"
+    )
+
+
 @pytest.mark.parametrize("how", [{"phase": PodPhase.SUCCEEDED}, {"deleting_at": NOW + 500}], ids=["ended", "deleted"])
 def test_a_gang_that_lacks_pods_does_not_ask_its_user_to_delete_a_pod_that_ended_or_is_being_deleted(
     how: dict[str, Any],
