@@ -31,7 +31,7 @@ REFERRED = (
 )
 ASK_KUBERNETES_AGAIN = (
     "If the row *rights* names a missing right, give it. "
-    "Otherwise run doctor again, and look at the log of kube-apiserver."
+    "Otherwise run doctor again, and look at the logs of kube-apiserver and etcd."
 )
 NAME_KUBECONFIG = "Name a kubeconfig that kubectl can use with --kubeconfig FILE."
 

@@ -91,7 +91,11 @@ async def look_at_slurm(seen: Observations, connections: Connections, filled: Se
     seen.jobs = await observed(lambda: _jobs(client), "Slurm does not list its jobs")
     if (missing := seen.jobs.missing) is not None:
         return ask_none(seen, QUESTIONS, missing.because)
-    await ask_all(seen, QUESTIONS, _Slurmctld(seen, client), ASK_SLURM_AGAIN)
+    hangs = await ask_all(seen, QUESTIONS, _Slurmctld(seen, client), ASK_SLURM_AGAIN)
+    if hangs is not None:
+        seen.verdicts = {choice: nothing(hangs.because) for choice in choices(chosen)}
+        seen.filled = {choice: nothing(hangs.because) for choice in filled}
+        return None
     seen.verdicts = await _verdicts(client, choices(chosen))
     seen.filled = await _verdicts(client, [choice for choice in filled if choice not in seen.verdicts])
     return None

@@ -16,17 +16,32 @@ from bridge.errors import BridgeError, ConfigError, RemoteError, said
 A = TypeVar("A")
 T = TypeVar("T")
 
+PATIENCE_S = 20.0  # for questions that fail: two without an answer from slurmrestd, one from the API server
 MISTAKEN = "the settings cannot be used"
 Questions = Mapping[str, Callable[[A], Awaitable[object]]]
 
 
-async def ask_all(seen: Observations, questions: Questions[A], subject: A, do: str) -> None:
+async def ask_all(seen: Observations, questions: Questions[A], subject: A, do: str) -> NotSeen | None:
     """Ask each question of the table about `subject`, one after the other, and keep the answer in the field of its name.
+
+    After PATIENCE_S in questions that failed the others are not asked: a server that hangs would take the whole deadline
+    for each.  Returns the first of these failures; None: all were asked.
 
     do   the advice if a question fails without one of its own
     """
+    first: NotSeen | None = None
+    lost_s = 0.0
     for name, asked in questions.items():
-        setattr(seen, name, await observed(lambda asked=asked: asked(subject), do=do))  # type: ignore[misc]
+        if first is not None and lost_s > PATIENCE_S:
+            setattr(seen, name, nothing(first.because))
+            continue
+        began = time.perf_counter()
+        found: Observed[object] = await observed(lambda asked=asked: asked(subject), do=do)  # type: ignore[misc]
+        if found.missing is not None and found.missing.failed:
+            first = first or found.missing
+            lost_s += time.perf_counter() - began
+        setattr(seen, name, found)
+    return first if lost_s > PATIENCE_S else None
 
 
 def ask_none(seen: Observations, names: Iterable[str], because: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from bridge.cli.doctor import slurm_checks
+from bridge.cli.doctor import questions, slurm_checks
 from bridge.cli.doctor.findings import Finding, Level, exit_code
 from bridge.errors import Unanswered
 from bridge.simulation.kube import objects
@@ -194,6 +194,25 @@ async def test_a_read_that_fails_comes_with_advice(both: Both, monkeypatch: pyte
     [problem] = [each for each in await both.findings() if each.level is Level.ERROR]
     assert problem.sentence == "No answer in time."
     assert "logs of slurmrestd and slurmctld" in problem.do
+
+
+async def test_a_slurm_that_hangs_is_not_asked_every_question(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def hangs(name: str) -> Any:
+        async def fails(*_: object, **_choice: str) -> Any:
+            asked.append(name)
+            raise Unanswered(name, "Slurm", "no answer in time")
+
+        return fails
+
+    monkeypatch.setattr(questions, "PATIENCE_S", 0.0)
+    for name in ("clock", "configuration", "nodes", "reservations", "probe"):
+        monkeypatch.setattr(admin_reads, name, hangs(name))
+    found = await both.findings()
+    assert asked == ["clock"]
+    assert [each.sentence for each in found if each.level is Level.ERROR] == ["No answer in time."]
+    assert said(found, "users", Level.UNKNOWN) == ["not checked: No answer in time."]
 
 
 async def test_a_user_for_whom_slurm_gives_no_answer_is_not_called_refused(
