@@ -89,11 +89,20 @@ def spelled(rights: Iterable[Right]) -> str:
     return ", ".join(f"{verb} {resource}{'/' + sub if sub else ''}" for verb, resource, _, sub in rights)
 
 
-def remedy(namespace: str, bridge: str) -> str:
+def remedy(namespace: str, bridge: str, lacking: Sequence[Right]) -> str:
     """What gives the rights of NAMESPACE to the bridge of that `scheduler_name`.
 
     The file of the command names the account of the bridge slurm-bridge.  Other bridges are releases of the chart.
+
+    lacking   if these are not all, the namespace has its RoleBinding, and the ClusterRole that it names lacks rights
     """
+    if len(lacking) < len(NAMESPACE):
+        if bridge != names.SCHEDULER_NAME:
+            return f"the ClusterRole of {bridge} lacks them; helm upgrade its release of the chart (docs/scale.md)."
+        return (
+            "kubectl apply -f manifests/base/rbac.yaml (the ClusterRole slurm-bridge-namespace lacks them; with Helm: "
+            "helm upgrade)"
+        )
     if bridge != names.SCHEDULER_NAME:
         return f"name {namespace} under `namespaces` in the values of {bridge}'s release of the chart (docs/scale.md)."
     # Helm would not take over a RoleBinding that kubectl made.
@@ -266,5 +275,5 @@ class RightsMonitor:
         )
         return (
             f"Kubernetes: slurm-bridge may not {spelled(rights)} in namespace {namespace}, so {effect}. "
-            f"Give it the rights: {remedy(namespace, bridge)}"
+            f"Give it the rights: {remedy(namespace, bridge, rights)}"
         )

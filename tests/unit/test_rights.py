@@ -83,6 +83,19 @@ async def test_a_namespace_without_a_role_binding_is_named_with_what_gives_the_r
     assert [record.message for record in caplog.records] == [sentence]
 
 
+@pytest.mark.parametrize(
+    ("bridge", "advice"), [("slurm-bridge", "manifests/base/rbac.yaml"), ("second", "helm upgrade")]
+)
+async def test_a_cluster_role_that_lacks_a_right_is_not_mended_by_a_role_binding(bridge: str, advice: str) -> None:
+    server = Server("lab")
+    server.without = {BIND}
+    monitor, _ = watching(server, bridge, lab=MANAGED)
+    await monitor.check()
+    [sentence] = monitor.sentences()
+    assert advice in sentence
+    assert "rolebinding.yaml" not in sentence
+
+
 async def test_another_bridge_is_not_told_to_give_the_first_one_its_rights() -> None:
     """manifests/namespace/rolebinding.yaml names the account slurm-bridge/slurm-bridge."""
     found, _ = watching(Server(), "gpu-bridge", lab=MANAGED)

@@ -49,7 +49,7 @@ def _nodes(seen: Observations) -> Iterator[Result]:
     yield ok(summary)
     out = [f"{node.name} ({why})" for node, known in both.values() if (why := _why_out(node, known))]
     if len(out) == len(both):
-        yield error("No node is in service in both clusters.", "kubectl get nodes; sinfo -R")
+        yield error(f"No node is in service in both clusters: {some(out)}.", "kubectl get nodes; sinfo -R")
     elif out:
         yield warning(f"{count(len(out), 'node')} of these out of service: {some(out)}.", "kubectl get nodes; sinfo -R")
 

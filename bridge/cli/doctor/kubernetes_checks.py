@@ -53,8 +53,12 @@ def _rights(seen: Observations) -> Iterator[Result]:
         )
     lacking_in = seen.rights_in.get()
     for namespace, missing in lacking_in.items():
-        problem = f"May not {rights.spelled(missing)} in namespace {namespace}: its pods would wait."
-        yield error(problem, rights.remedy(namespace, seen.usable.scheduler_name))
+        remedy = rights.remedy(namespace, seen.usable.scheduler_name, missing)
+        problem = f"May not {rights.spelled(missing)} in namespace {namespace}"
+        if set(rights.ESSENTIAL).isdisjoint(missing):
+            yield warning(f"{problem}: its pods run, and lack a part of the bridge's work.", remedy)
+        else:
+            yield error(f"{problem}: its pods would wait.", remedy)
     if not lacking and not lacking_in:
         yield ok(f"all {len(held) + len(rights.NAMESPACE):,} that the bridge uses")
 

@@ -353,8 +353,19 @@ async def test_a_reservation_that_is_not_there_is_a_warning(both: Both) -> None:
 
 async def test_a_right_that_is_lacking_is_an_error_that_names_it(both: Both) -> None:
     both.kube.forbidden.add(("create", "pods/binding"))
-    [sentence] = said(await both.findings(), "rights", Level.ERROR)
+    found = await both.findings()
+    [sentence] = said(found, "rights", Level.ERROR)
     assert sentence == "May not create pods/binding in namespace hpc: its pods would wait."
+    [advice] = [each.do for each in found if each.level is Level.ERROR]
+    assert advice.startswith("kubectl apply -f manifests/base/rbac.yaml "), "its RoleBinding is there"
+
+
+async def test_a_right_without_which_pods_run_is_a_warning(both: Both) -> None:
+    both.kube.forbidden.add(("create", "events"))
+    found = await both.findings()
+    [sentence] = said(found, "rights", Level.WARNING)
+    assert sentence == "May not create events in namespace hpc: its pods run, and lack a part of the bridge's work."
+    assert exit_code(found) == 1
 
 
 async def test_without_the_right_to_list_the_bridge_would_not_start(both: Both) -> None:
@@ -433,6 +444,15 @@ async def test_a_drained_node_is_a_warning_with_its_reason(both: Both) -> None:
     both.slurm.drain("x1", "fan broken")
     [sentence] = said(await both.findings(), "nodes", Level.WARNING)
     assert sentence == "1 node of these out of service: x1 (DRAIN in Slurm: fan broken)."
+
+
+async def test_nodes_that_are_all_drained_are_an_error_with_the_reasons(both: Both) -> None:
+    both.slurm.drain("x1", "fan broken")
+    both.slurm.drain("x2", "service")
+    [sentence] = said(await both.findings(), "nodes", Level.ERROR)
+    assert sentence == (
+        "No node is in service in both clusters: x1 (DRAIN in Slurm: fan broken), x2 (DRAIN in Slurm: service)."
+    )
 
 
 async def test_a_node_that_slurm_takes_for_larger_than_it_is(both: Both) -> None:
