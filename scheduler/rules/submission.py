@@ -344,15 +344,16 @@ def _on_its_node(workload: Workload, pod: Pod, spec: JobSpec, found: Feasible, w
 
 
 def moved_to(workload: Workload, wanted: str, world: World) -> str:
-    """The partition to which the waiting job of the workload was moved, by an admin or its user; "": it was not moved.
+    """The partition to which the job of the workload was moved, by an admin or its user; "": it was not moved.
 
-    Its feasible nodes are those of this partition (F2).  The same holds if the job was submitted without a partition, and
-    another partition has become the default.  If an annotation was edited meanwhile, the job goes where its pods want it.
+    Its feasible nodes are those of this partition (F2), also when it has started.  The same holds if the job was submitted
+    without a partition, and another partition has become the default.  If an annotation was edited meanwhile, the job goes
+    where its pods want it.
 
     wanted   the partition that the pods ask for; "": none
     """
     job = world.job_of.get(workload.key)
-    if job is None or job.job is None or job.holds_nodes:
+    if job is None or job.job is None:
         return ""
     asked = job.spec or job.adopted_as
     if asked is not None and asked.partition != wanted:

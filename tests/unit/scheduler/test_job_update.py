@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import CancelJob, Outcome, PollNodes, ReadJob, RestoreKeys, SetPodCondition, UpdateJob
+from scheduler.actions import BindPod, CancelJob, Outcome, PollNodes, ReadJob, RestoreKeys, SetPodCondition, UpdateJob
 from scheduler.events import NodeSeen, OutageBegan, OutageEnded, Side, SlurmNodesPolled
-from scheduler.model.kubernetes import Pod
+from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, JobSpec, Partition
 from scheduler.translate import job_update
-from tests.builders import CLUSTER, START, Story, job_of, key_of, node, pod, slurm_node, told_by
+from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, node, pod, slurm_node, told_by
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -519,6 +519,34 @@ def test_a_job_of_a_previous_process_stays_in_the_partition_to_which_an_admin_mo
     assert not story.acts(UpdateJob, NOW + 3)
 
 
+def test_a_moved_job_that_starts_before_a_restart_is_used_though_its_pod_fits_nowhere_in_the_former_partition() -> None:
+    """An admin moved it for that very reason; its grant would be released in vain, again and again (L3)."""
+    in_zone = pod(node_selector={"zone": "a"}, created=START - 100)
+    story = zones()
+    story.sees(NodeSeen(node("x1", labels={"zone": "a"}, unschedulable=True)), in_zone)
+    story.polls({17: "RUNNING"}, at=NOW)
+    [read] = story.acts(ReadJob, NOW)
+    moved = replace(job_of(in_zone, 17, "RUNNING"), partition="gpu", nodes="x3", excluded_nodes="x4")
+    story.reads(moved, at=NOW, granted=grant(17, "x3"))
+    story.ended(read, at=NOW)
+    [bind] = [each for each in story.decides(NOW) if isinstance(each, BindPod | CancelJob)]
+    assert isinstance(bind, BindPod)
+    assert bind.node == "x3"
+
+
+def test_a_job_of_a_previous_process_whose_pod_asks_for_another_partition_gets_nodes_there() -> None:
+    in_zone = pod(node_selector={"zone": "a"}, created=START - 100)
+    story = zones()
+    story.sees(in_zone)
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(replace(job_of(in_zone, 17, "PENDING"), reason="Resources", excluded_nodes="x2"), at=NOW)
+    assert not story.acts(UpdateJob, NOW + 1)
+    story.sees(replace(in_zone, annotations={names.PREFIX + "partition": "gpu"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert update.changes == {"partition", "excluded_nodes"}
+    assert (update.spec.partition, update.spec.excluded_nodes) == ("gpu", "x4")
+
+
 def test_a_job_waits_for_nodes_of_its_own_partition_after_another_one_has_become_the_default() -> None:
     story = zones()
     in_zone = pod(node_selector={"zone": "a"})
@@ -542,6 +570,24 @@ def test_the_job_of_a_gang_that_an_admin_moves_is_laid_out_on_nodes_of_its_new_p
     story.reads(replace(moved, excluded_nodes="x2"), at=NOW + 1)
     [update] = story.acts(UpdateJob, NOW + 2)
     assert (update.changes, update.spec.excluded_nodes, update.spec.partition) == ({"excluded_nodes"}, "x4", "")
+
+
+def test_a_gang_whose_job_an_admin_moves_says_if_the_new_partition_has_no_room_for_it() -> None:
+    story = Story(nodes=(node("x1"), node("x2", cpu=1000)))
+    known = slurm_node("x1", partitions=("main",)), slurm_node("x2", partitions=("gpu",))
+    story.sees(SlurmNodesPolled(known, (Partition("main", default=True), Partition("gpu")), START + 1))
+    alike = {"labels": {names.PREFIX + "gang": "g"}, "says": {"gang-size": "2"}}
+    first, second = pod("a", **alike), pod("b", **alike)
+    story.sees(first)
+    submit = story.queues(second, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    moved = replace(job_of(first, 17, "PENDING"), name=submit.spec.name, reason="Resources", partition="gpu", tasks=2)
+    story.reads(moved, at=NOW + 1)
+    said = [each.message for each in story.decides(NOW + 2) if isinstance(each, SetPodCondition)]
+    assert len(said) == 2
+    assert all(
+        each.endswith("1 node can run them, and would take 1. One node has cpu for one such pod.") for each in said
+    )
 
 
 def test_when_nodes_change_waiting_jobs_are_updated_once_a_second_at_most() -> None:
@@ -726,6 +772,23 @@ def test_a_job_of_a_previous_process_is_not_changed_by_a_new_version_of_the_brid
     """What is compared is the user's input, not the translation."""
     story = adopted("")
     assert not any(isinstance(each, UpdateJob | CancelJob) for each in story.decides(NOW + 1))
+
+
+NOWHERE = "0/2 nodes can run this pod in Slurm partition main: 2 not matching the pod's node selector."
+
+
+@pytest.mark.parametrize(
+    ("shown", "written"),
+    [(f"Waiting … Job 17, as of 00:10 UTC. {NOWHERE}", 0), ("Waiting … Job 17, as of 00:10 UTC.", 1)],
+)
+def test_what_a_pod_lacks_is_written_at_once_unless_a_previous_process_has_written_it(shown: str, written: int) -> None:
+    """Slurm has not looked at the job yet, and most jobs start soon."""
+    story, astray = Story(), pod(node_selector={"zone": "nowhere"}, created=START - 100)
+    story.sees(replace(astray, scheduled=Condition(False, names.PENDING, shown)))
+    story.polls({17: "PENDING"}, at=START + 1)
+    story.reads(replace(job_of(astray, 17, "PENDING"), reason="None"), at=START + 1)
+    said = [each.message for each in story.decides(START + 2) if isinstance(each, SetPodCondition)]
+    assert [each.endswith(NOWHERE) for each in said] == [True] * written
 
 
 def test_a_job_of_a_previous_process_follows_edits_of_its_pod() -> None:
