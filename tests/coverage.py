@@ -2,7 +2,10 @@
 
 Lines and branches are judged together, and branches alone, because untested branches hide behind tested lines.
 
-    python -m slipcover --out .coverage.json -m pytest tests/unit/scheduler && python -m tests.coverage .coverage.json
+    python -m slipcover --dont-wrap-pytest --out .coverage.json -m pytest tests/unit/scheduler
+    python -m tests.coverage .coverage.json
+
+Without --dont-wrap-pytest SlipCover prepares to measure the tests, too, and warns that it does not know this pytest.
 """
 
 from __future__ import annotations
