@@ -147,6 +147,7 @@ def take_group(world: World, pod: Pod, group: Group) -> Workload:
         alone = _take_beside(world, workload, pod, group)
         add_split_to_stories(workload, alone, pod)
         return alone
+    workload.surplus.pop(pod.uid, None)
     workload.show(pod.uid, group)
     return workload
 

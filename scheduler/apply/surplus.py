@@ -7,13 +7,14 @@ complete then; its own job has no pod any more, and is cancelled.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from scheduler import names
 from scheduler.apply.free_places import may_take_place
 from scheduler.apply.gang_size import size_of
 from scheduler.apply.hinted_jobs import take_hint_of_surplus
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
-from scheduler.state.named_job import shown_id
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -52,6 +53,14 @@ def gang_of(world: World, group: Group) -> Workload | None:
     return world.workloads.get(names.workload_key(group.identity))
 
 
+def surplus_pods(world: World, gang: Workload) -> Iterator[tuple[Workload, Pod]]:
+    """The surplus pods of the gang, each with the workload that it is by itself; without pods that are quarantined."""
+    for uid in gang.surplus:
+        own = world.workloads.get(world.key_of_pod.get(uid, ""))
+        if own is not None and uid in own.pods:
+            yield own, own.pods[uid]
+
+
 def forget_surplus(world: World, workload: Workload, uid: str) -> None:
     """If the pod is a surplus pod, its gang forgets it, because the pod is gone."""
     if (group := workload.shown.get(uid)) is not None:
@@ -68,13 +77,13 @@ def leave_running_gang(world: World, key: str, user: str) -> Workload | None:
     key    the key in the name of the job: of the pod as a workload by itself
     user   the user of the job
 
-    The pod becomes a workload by itself again, and keeps its job and its turn in Slurm's queue.  Or it runs, and its user
-    removed what the bind wrote: then only the name of the job shows that the pod is no member (W4).  Returns this workload;
-    None: no pod of this key and user waits in a gang of which other pods run, or runs there without the id of a job.
+    The pod becomes a workload by itself again, and keeps its job and its turn in Slurm's queue.  Or it seems to be bound by
+    another client, because its user edited what the bind wrote: then only the name of the job shows that the pod is no member
+    (W4).  Returns this workload; None: no pod of this key and user waits in a gang of which other pods run, or is a stray.
     """
     for phase in (Phase.GRANTED, Phase.BOUND, Phase.ORPHANED):
         for gang in map(world.workloads.__getitem__, world.by_phase[phase]):
-            for pod in _waiting_beside_others(world, gang) + _without_id(gang):
+            for pod in _waiting_beside_others(world, gang) + [gang.pods[uid] for uid in gang.strays]:
                 if names.workload_key(pod.uid) != key:
                     continue
                 tenant = world.tenant_of(pod)
@@ -89,12 +98,6 @@ def _waiting_beside_others(world: World, gang: Workload) -> list[Pod]:
     if not 0 < gang.pod_counts.unbound < gang.pod_counts.unfinished:
         return []
     return [pod for pod in gang.members if not gang.node_of(pod) and not may_be_bound_yet(world, gang, pod)]
-
-
-def _without_id(gang: Workload) -> list[Pod]:
-    """The pods that run and show no job, so that another client seems to have bound them."""
-    strays = (gang.pods[uid] for uid in gang.strays)
-    return [pod for pod in strays if not pod.finished and shown_id(pod) is None]
 
 
 def fit_members(world: World, workload: Workload, room: int, least: int) -> None:
@@ -180,15 +183,12 @@ def _collect_available(world: World, workload: Workload) -> list[Pod]:
     A bound pod does not join the gang, even if its own job is forgotten.  It does not run for the job of the gang, so the end
     of that job must not end the pod (V7).
     """
-    found = []
-    for uid in sorted(workload.surplus):
-        own = world.workloads.get(world.key_of_pod.get(uid, ""))
-        pod = own.pods.get(uid) if own is not None else None
-        if own is None or pod is None or own is workload:
-            del workload.surplus[uid]
-        elif own.in_flight is None and own.job_search is None and _waits(world, own, pod):
-            found.append(pod)
-    return found
+    found = [
+        (own, pod)
+        for own, pod in surplus_pods(world, workload)
+        if own.in_flight is None and own.job_search is None and _waits(world, own, pod)
+    ]
+    return [pod for _, pod in sorted(found, key=lambda each: each[1].uid)]
 
 
 def _waits(world: World, workload: Workload, pod: Pod) -> bool:

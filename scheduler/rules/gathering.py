@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduler import actions as act
 from scheduler import names
 from scheduler.apply.gang_size import members_of
+from scheduler.apply.surplus import surplus_pods
 from scheduler.model.kubernetes import Pod, owner_key
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
 from scheduler.rules.identity import cancel, find_unseen_job
@@ -141,11 +142,8 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
 
 def _running_alone(workload: Workload, this_pass: Pass) -> int:
     """How many surplus pods of the gang run.  They stay workloads by themselves, also if the gang lacks pods (W5)."""
-    world = this_pass.world
     this_pass.effort += len(workload.surplus)
-    owns = ((uid, world.workloads.get(world.key_of_pod.get(uid, ""))) for uid in workload.surplus)
-    pods = ((own, own.pods[uid]) for uid, own in owns if own is not None and own is not workload)
-    return sum(stays(pod) and own.node_of(pod) != "" for own, pod in pods)
+    return sum(stays(pod) and own.node_of(pod) != "" for own, pod in surplus_pods(this_pass.world, workload))
 
 
 def regrouped(workload: Workload) -> str:

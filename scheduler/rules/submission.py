@@ -314,9 +314,9 @@ def _spec_of(workload: Workload, pod: Pod, job_pods: _JobPods, this_pass: Pass) 
         known = ", ".join(sorted(world.partitions))
         message = f'Slurm has no partition "{spec.partition}". It has: {known}.'
         return Refusal(names.REFUSED, with_filled(message, world.tenant_of(pod)))
-    found = _feasible(pod, spec, partition, job_pods, this_pass)
     if len(job_pods.own_pods.on_nodes) == pods:
-        return _on_its_node(workload, pod, spec, found, world)
+        return _on_its_node(workload, pod, spec, world)
+    found = _feasible(pod, spec, partition, job_pods, this_pass)
     if found.problem:
         return Refusal(names.NO_NODE, found.problem)
     excluded = found.excluded
@@ -331,16 +331,16 @@ def _spec_of(workload: Workload, pod: Pod, job_pods: _JobPods, this_pass: Pass) 
     return replace(spec, excluded_nodes=excluded, exclusive=exclusive)
 
 
-def _on_its_node(workload: Workload, pod: Pod, spec: JobSpec, found: Feasible, world: World) -> JobSpec:
+def _on_its_node(workload: Workload, pod: Pod, spec: JobSpec, world: World) -> JobSpec:
     """The job of a pod that is on a node, as all pods of its job are: they may ask for their own nodes again (S7).
 
-    found   the nodes that it could use if it were new.  There may be none: a new taint does not end a pod that runs, nor does
-            a device that its node lost.  Its own node decides if it takes the node whole (G2).
+    No other node is judged, nor excluded, and its own node may not be feasible for a new pod: a new taint does not end a pod
+    that runs, nor does a device that its node lost.  Its own node decides if it takes the node whole (G2).
     """
     known = (world.slurm_nodes or {}).get(world.in_slurm(workload.node_of(pod)))
     shares = known is None or known.external or world.config.device_driver or not spec.gres
     exclusive = spec.exclusive or ("" if shares else "exclusive")
-    return replace(spec, excluded_nodes="" if found.problem else found.excluded, exclusive=exclusive)
+    return replace(spec, exclusive=exclusive)
 
 
 def moved_to(workload: Workload, wanted: str, world: World) -> str:

@@ -63,8 +63,7 @@ class Jobs(Visits):
         if workload.releasing is not None and workload.releasing[0] == job.id:
             workload.release_messages = dict.fromkeys((pod.uid for pod in workload.members), workload.releasing[1])
             workload.releasing = None
-            waiting = (pod.uid for pod in workload.members if not workload.node_of(pod))
-            if any(job.bind_refused[uid] >= MAX_BIND_FAILURES for uid in waiting):
+            if any(job.bind_refused[pod.uid] >= MAX_BIND_FAILURES for pod in workload.members):
                 self._note_refused_binds(workload, job, at)
                 return
             granted = job.grant.everywhere if job.grant is not None else ()

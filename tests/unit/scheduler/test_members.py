@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, DeletePod, Outcome, ReadOwner, SetPodCondition, SubmitJob
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    DeletePod,
+    ObjectKind,
+    Outcome,
+    ReadOwner,
+    SetPodCondition,
+    SubmitJob,
+)
 from scheduler.apply import gang_size, pods, settling, surplus
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
@@ -34,6 +44,7 @@ from scheduler.translate.grouping import (
     SET_INDEX,
 )
 from tests.builders import CLUSTER, OF_A_BIND, START, Story, job_of, key_of, pod
+from tests.defects import breaks, quarantined
 from tests.unit.scheduler.test_gangs import asks, granted, runs
 
 NOW = START + 30
@@ -461,9 +472,9 @@ def test_after_a_restart_a_surplus_pod_that_runs_for_its_own_job_is_no_member(nu
     assert gang_of(story, own).pods.keys() == {own.uid}
 
 
-def beside_one_that_runs_by_itself() -> tuple[Story, Pod]:
+def beside_one_that_runs_by_itself(*, guarded: bool = False) -> tuple[Story, Pod]:
     """A rolling update leaves such pods: the new pod comes while the gang has its size, and the former pods go."""
-    story, pods = Story(), [one(number, 2) for number in range(3)]
+    story, pods = Story(guarded=guarded), [one(number, 2) for number in range(3)]
     bound_by(story, pods[:2], 17, NOW)
     [alone] = bound_by(story, pods[2:], 18, NOW + 2)
     for each in pods[:2]:
@@ -484,6 +495,29 @@ def test_a_gang_that_lacks_pods_names_those_that_run_by_themselves_and_blames_no
     story.sees(one(3, 2))
     [shown] = story.acts(SetPodCondition, NOW + 86_400)
     assert shown.message == RUNS_ALONE
+
+
+def test_a_gang_that_lacks_pods_goes_on_while_a_pod_that_runs_by_itself_is_in_quarantine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story, alone = beside_one_that_runs_by_itself(guarded=True)
+    story.sees(one(3, 2))
+    breaks(monkeypatch, pods, "note_edits", lambda workload, *_: workload.key == key_of(alone))
+    story.sees(replace(alone, labels={**alone.labels, "x": "y"}))
+    assert "w-3" in [shown.name for shown in story.acts(SetPodCondition, NOW + 40)]
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key_of(alone))}
+    story.sees(one(4, 2))
+    assert len(gang_of(story, one(3, 2)).members) == 2
+
+
+def test_a_surplus_pod_that_joins_with_another_rank_after_an_edit_that_was_refused_is_a_member_and_nothing_else() -> (
+    None
+):
+    story, late = Story(), one(5, 2)
+    story.sees(one(2, 2), one(3, 2), late, resized(late, 0))
+    story.sees(replace(late, labels=one(1, 2).labels))
+    gang = gang_of(story, late)
+    assert (sorted(gang.pods), list(gang.surplus)) == ([one(2, 2).uid, late.uid], [one(3, 2).uid])
 
 
 def test_a_gang_that_lacks_pods_counts_no_pod_as_running_that_waits_for_a_job_of_its_own() -> None:
