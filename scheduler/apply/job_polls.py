@@ -70,6 +70,7 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
     _judge_absence(world, event.ended)
     if world.changed_early and world.ready:
         read_first(world)
+    reused_ids.read_foreign_for_searches(world)
     world.dirty.update(world.searching_workloads)
 
 

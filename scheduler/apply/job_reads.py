@@ -82,7 +82,8 @@ def _key_of_job(world: World, known: Placeholder | None, read: Job) -> str | Non
     if known is not None and known.key is not None and named is not None and not known.key.startswith(named):
         if (key := reused_ids.key_of_renamed(known, read)) is not None:
             return key
-        if reused_ids.is_renamed_unread(world, known, read):
+        # If a read found no job of the id meanwhile, Slurm gave the id to the job of that name.
+        if not known.denied and reused_ids.is_renamed_unread(world, known, read):
             return None
     return _decide_whose(world, read, named) or reused_ids.key_of_renamed(known, read)
 

@@ -38,6 +38,7 @@ def _outage_ended(world: World, event: ev.OutageEnded) -> None:
         reused_ids.reread_all(world, event.at)
     else:  # a short outage: a job is read again only before the bridge acts on it
         world.trust_since = world.last_poll_began
+        reused_ids.read_foreign_for_searches(world)
 
 
 def _accounting_outage_began(world: World, event: ev.AccountingOutageBegan) -> None:

@@ -122,6 +122,19 @@ def reread_all(world: World, at: float) -> None:
         world.touch(job)  # its workloads may read it now, even if they read it recently
 
 
+def read_foreign_for_searches(world: World) -> None:
+    """If a job is searched that may be older than the last outage, read the foreign jobs again that were read before it.
+
+    slurmctld may have lost such a job and given its id to the job that is searched.  Both lists show the id.
+    """
+    searches = (world.workloads[key].job_search for key in world.searching_workloads)
+    if not any(search is not None and (search.twin or search.began < world.trust_since) for search in searches):
+        return
+    for job_id in sorted(world.foreign - world.component_of.keys()):
+        if world.foreign_read.get(job_id, float("-inf")) < world.trust_since and world.is_listed_alive(job_id):
+            world.schedule_read(job_id, world.last_poll_began)
+
+
 def begin_scan(world: World, at: float) -> None:
     """Note that unread jobs can be read from now on: for some time the pods of a previous process wait for these reads."""
     world.first_polled = at

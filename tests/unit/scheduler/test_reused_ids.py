@@ -34,7 +34,7 @@ from scheduler.apply.reused_ids import (
     suspect_reuse,
     workloads_that_lost,
 )
-from scheduler.events import ActionEnded, JobsPolled, Unread
+from scheduler.events import ActionEnded, JobsPolled, OutageBegan, OutageEnded, Side, Unread
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import PodPhase
 from scheduler.model.slurm import Job
@@ -553,3 +553,59 @@ def test_two_lists_show_that_slurmctld_kept_its_state_only_if_they_are_at_most_t
     lives = {1: frozenset({"RUNNING"})}
     former, later = JobsPolled(NOW, NOW, lives), JobsPolled(NOW + apart_s, NOW + apart_s, lives)
     assert is_continued(Story().world, former, later, ()) is continued
+
+
+STRANGERS = Job(17, "interactive", "carol", frozenset({"PENDING"}))
+
+
+def test_a_submission_without_an_answer_that_got_the_id_of_a_foreign_job_in_an_outage_is_found() -> None:
+    """slurmctld lost the foreign job 17 and gave its id to the submission.  Each list shows the id."""
+    story = Story()
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(STRANGERS, at=NOW + 1)
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW + 2)
+    story.sees(OutageBegan(Side.SLURM, NOW + 3, "slurmctld does not answer."))
+    story.ended(asked, Outcome.UNKNOWN, began=NOW + 2, at=NOW + 4)
+    story.polls({17: "PENDING"}, at=NOW + 5)
+    story.sees(OutageEnded(Side.SLURM, NOW + 5))
+    [read] = story.acts(ReadJob, NOW + 5)
+    assert read.job_id == 17
+    story.reads(job_of(TRAIN, 17, "PENDING"), at=NOW + 6)
+    story.ended(read, at=NOW + 6)
+    assert story.world.phase_of[key_of(TRAIN)].value == "queued"
+
+
+def test_a_submission_whose_answer_is_lost_after_an_outage_may_have_the_id_of_a_foreign_job_too() -> None:
+    story = Story()
+    story.polls({17: "PENDING", 18: "RUNNING"}, at=NOW)
+    story.reads(STRANGERS, at=NOW + 1)
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW + 2)
+    story.sees(OutageBegan(Side.SLURM, NOW + 3, "slurmctld does not answer."))
+    story.polls({17: "PENDING"}, at=NOW + 4)
+    story.sees(OutageEnded(Side.SLURM, NOW + 4))
+    assert story.world.unread == [], "no job is searched"
+    story.ended(asked, Outcome.UNKNOWN, began=NOW + 2, at=NOW + 5)
+    story.polls({17: "PENDING"}, at=NOW + 6)
+    assert story.world.unread == [17]
+    story.reads(replace(STRANGERS, name="other"), at=NOW + 7)
+    story.polls({17: "PENDING"}, at=NOW + 8)
+    assert story.world.unread == [], "it was read since the outage"
+
+
+@pytest.mark.parametrize("is_denied", [True, False], ids=["a read found no job of the id before", "no read failed"])
+def test_a_job_that_got_the_id_of_a_lost_job_that_was_never_read_belongs_to_the_pod_whose_name_it_has(
+    is_denied: bool,
+) -> None:
+    """Unless no read found that the lost job is gone: then its user may have renamed it."""
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    story.sees(OTHER)
+    [asked] = story.acts(AllocateNow, NOW + 1)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 1)
+    story.polls({}, at=NOW + 2)
+    if is_denied:
+        story.reads(None, at=NOW + 2.2, job_id=17)
+    story.reads(job_of(OTHER, 17, submitted=NOW), at=NOW + 2.4, granted=grant(17))
+    assert (17 in story.world.workloads[key_of(OTHER)].jobs) is is_denied
