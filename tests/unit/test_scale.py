@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from integration.reference.page_scale import ENDS, filled, measured, polling
+from integration.bench.figures import short
+from integration.readme import ROOT
+from integration.reference.page_scale import ENDS, SERVERS, filled, measured, polling
 
 COSTS = {
     ("alone-4000", "bridge: CPU a pod"): 1.25,
@@ -55,3 +57,21 @@ def test_the_servers_are_limits_in_the_order_that_the_document_states() -> None:
     servers = ("kube-apiserver", "slurmrestd", "slurmctld")
     costs = [of("burst-4000", f"{each}: CPU a pod") + of("ends", f"{ENDS}{each}: CPU an end") for each in servers]
     assert costs == sorted(costs, reverse=True)
+
+
+def test_the_shares_of_metrics_and_traces_follow_from_the_present_burst() -> None:
+    """docs/monitoring.md and docs/tracing.md state them: they go out of date when the burst is measured again."""
+    of, documents = measured(), ROOT / "docs"
+    bridge = of("burst-4000", "bridge: CPU a pod")
+    whole = bridge + sum(of("burst-4000", f"{each}: CPU a pod") for each in (*SERVERS, "bench"))
+    metrics = of("alone-metered", "metrics: CPU a pod")
+    traces = sum(of("alone-metered", f"traces: CPU a pod, {part}") for part in ("in the loop", "sending"))
+    tracing, monitoring, performance = (
+        " ".join((documents / name).read_text(encoding="utf-8").split())
+        for name in ("tracing.md", "monitoring.md", "performance.md")
+    )
+    assert f"With the bridge it is {whole:.2f} ms" in performance
+    assert f"all programs together take {whole:.2f} ms" in tracing
+    assert f"the bridge takes {short(bridge)} ms" in tracing
+    assert f"traces cost about {100 * traces / whole:.1f} %" in tracing
+    assert f"this is about {100 * metrics / whole:.1f} % of the rate" in monitoring
