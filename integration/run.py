@@ -1,7 +1,7 @@
 """`make integration`: the journeys and the contract suite on real clusters, and the page in a real browser.
 
 Where KUBECONFIG and SLURM_REST (with SLURM_TOKEN_FILE) name an existing pair, that pair is used.  Otherwise each suite gets a
-rig of its own, side by side, ended after the run.  If this machine cannot have a rig (not root, not Debian or Ubuntu), the
+rig of its own, side by side, ended after the run.  If this machine cannot have a rig (not root, no apt-get), the
 output says what was left out and why; with CI=true that is a failure.  The page needs no cluster, but Chromium and a kubectl.
 What the rigs need is built first, which takes minutes once.
 

@@ -140,7 +140,7 @@ def prepare(world: World, namespace: str, name: str) -> bool:
 
 
 def explain(world: World, key: str, now: float, name: str = "") -> Explanation:
-    """Everything about the workload of that key, which the world must know.  Pure; some 20 ms for 5,000 nodes.
+    """Everything about the workload of that key, which the World must have.  Pure; some 20 ms for 5,000 nodes.
 
     name   of the pod whose state and node are wanted; "": the first that has not ended
     """

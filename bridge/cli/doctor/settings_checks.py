@@ -24,7 +24,7 @@ def _file(seen: Observations) -> Iterator[Result]:
 
 
 def _patience(seen: Observations) -> Iterator[Result]:
-    """As `run` checks it at start: what settle and quiet period promise holds only if they outlast the longest call."""
+    """The check that `run` makes at its start: settle time and quiet period must be at least as long as the longest call."""
     tuning = seen.chosen("tuning").tuning
     for key in ("settle_s", "quiet_s"):
         if getattr(tuning, key) < DEFAULT_DEADLINE_S:
