@@ -73,18 +73,20 @@ class Run:
         )
         self.say("", "the ReplicaSet is deleted; its pods end, and so do their jobs")
         await self.workload_client.delete("replicasets", kind.name)
-        await self._until("its pods to be gone", lambda: all(life.gone for life in self._of(kind)))
+        await self._until("its pods to be gone", lambda: all(history.gone for history in self._of(kind)))
 
     def _of(self, kind: Kind) -> list[PodHistory]:
         return [
-            life
-            for uid, life in self.workload_client.lives.items()
-            if life.name.startswith(kind.name) and uid not in self.mine
+            history
+            for uid, history in self.workload_client.histories.items()
+            if history.name.startswith(kind.name) and uid not in self.mine
         ]
 
     def _running(self, kind: Kind) -> dict[str, int]:
         """Pod name to job id, if as many pods run as the ReplicaSet wants; otherwise empty."""
-        running = {life.name: life.job for life in self._of(kind) if life.phase == "Running" and not life.gone}
+        running = {
+            history.name: history.job for history in self._of(kind) if history.phase == "Running" and not history.gone
+        }
         found = {name: job for name, job in running.items() if job is not None}
         return found if len(found) == kind.weight else {}
 
@@ -92,11 +94,11 @@ class Run:
         return all(self._check_ended(uid) for uid in self.mine)
 
     def _check_ended(self, uid: str) -> bool:
-        life = self.workload_client.lives[uid]
-        late = life.bound is not None and self.session.clock() > life.bound + self.mine[uid] + OUTLIVED_S
-        if late and life.ended is None and uid not in self._overdue:
+        history = self.workload_client.histories[uid]
+        late = history.bound is not None and self.session.clock() > history.bound + self.mine[uid] + OUTLIVED_S
+        if late and history.ended is None and uid not in self._overdue:
             self._overdue.add(uid)
-        return life.ended is not None
+        return history.ended is not None
 
     def _nothing_left(self) -> bool:
         return not self.session.invariants.ours()
@@ -115,16 +117,22 @@ class Run:
 
     async def _end_overdue(self) -> None:
         while self._overdue:
-            await self.workload_client.delete("pods", self.workload_client.lives[self._overdue.pop()].name)
+            await self.workload_client.delete("pods", self.workload_client.histories[self._overdue.pop()].name)
             return
 
     def _lacking(self) -> str:
         """The pods that are not bound or have not ended, the jobs left, and the reasons, as the end of a sentence."""
-        lives = [self.workload_client.lives[uid] for uid in self.mine]
+        histories = [self.workload_client.histories[uid] for uid in self.mine]
         unbound = [
-            f"{life.name} is not bound ({life.says or 'it shows no reason'})" for life in lives if not life.bound
+            f"{history.name} is not bound ({history.says or 'it shows no reason'})"
+            for history in histories
+            if not history.bound
         ]
-        running = [f"{life.name} has not ended ({life.phase})" for life in lives if life.bound and not life.ended]
+        running = [
+            f"{history.name} has not ended ({history.phase})"
+            for history in histories
+            if history.bound and not history.ended
+        ]
         left = [f"job {job.id} is {job.state}" for job in self.session.invariants.ours()]
         reasons = [*unbound, *running, *left]
         world = self.session.world
@@ -135,15 +143,15 @@ class Run:
 
     # --- reports ------------------------------------------------------------------------------------------
 
-    def _report_pod(self, life: PodHistory) -> None:
-        if life.gone:
+    def _report_pod(self, history: PodHistory) -> None:
+        if history.gone:
             line = "gone"
-        elif life.node:
-            doing = "bound to" if life.phase == "Pending" else f"{life.phase} on"
-            line = f"{doing} {life.node}, Slurm job {life.job}"
+        elif history.node:
+            doing = "bound to" if history.phase == "Pending" else f"{history.phase} on"
+            line = f"{doing} {history.node}, Slurm job {history.job}"
         else:
-            line = life.says or "created"
-        self._say_once(f"pod {life.name}", line)
+            line = history.says or "created"
+        self._say_once(f"pod {history.name}", line)
 
     def _report_jobs(self) -> None:
         for job in self.session.slurm.observations.jobs():
@@ -158,14 +166,20 @@ class Run:
 
     def result(self) -> dict[str, Any]:
         """The result of the run for the JSON output; times in milliseconds."""
-        lives = {uid: self.workload_client.lives[uid] for uid in self.mine}
-        took = {uid: (life.bound - life.created) * 1000 for uid, life in lives.items() if life.bound and life.created}
+        histories = {uid: self.workload_client.histories[uid] for uid in self.mine}
+        took = {
+            uid: (history.bound - history.created) * 1000
+            for uid, history in histories.items()
+            if history.bound and history.created
+        }
         at_once = [ms for uid, ms in took.items() if names.workload_key(uid) in self.session.at_once]
         return {
             "pods": self.pods,
             "bound": len(took),
-            "ended": sum(life.ended is not None for life in lives.values()),
-            "failed": sum(life.phase == "Failed" and not life.gone for life in lives.values()) + self.pods - len(took),
+            "ended": sum(history.ended is not None for history in histories.values()),
+            "failed": sum(history.phase == "Failed" and not history.gone for history in histories.values())
+            + self.pods
+            - len(took),
             "violations": len(self.session.violations),
             "broken": [str(violation) for violation in self.session.violations],
             "checked": dict(sorted(self.session.invariants.checked.items())),

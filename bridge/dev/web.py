@@ -84,23 +84,23 @@ async def _busy(session: Session, workload_client: WorkloadClient, load: Load, m
         await asyncio.sleep(load.pause_s())
         now = time.time()
         with contextlib.suppress(RemoteError):  # the page says which side does not answer
-            if sum(not life.ended for life in workload_client.lives.values()) < most:
+            if sum(not history.ended for history in workload_client.histories.values()) < most:
                 pod, seconds = load.next_pod()
                 runs_s[await workload_client.create("pods", pod)] = seconds
             for uid, seconds in runs_s.items():
-                if _is_over(workload_client.lives[uid], seconds, now):
-                    await workload_client.delete("pods", workload_client.lives[uid].name)
+                if _is_over(workload_client.histories[uid], seconds, now):
+                    await workload_client.delete("pods", workload_client.histories[uid].name)
         workload_client.forget(now - LINGER_S)
-        runs_s = {uid: seconds for uid, seconds in runs_s.items() if uid in workload_client.lives}
+        runs_s = {uid: seconds for uid, seconds in runs_s.items() if uid in workload_client.histories}
 
 
-def _is_over(life: PodHistory, runs_s: int, now: float) -> bool:
+def _is_over(history: PodHistory, runs_s: int, now: float) -> bool:
     """True if the pod ended a while ago, or should have ended in a simulation, where nothing runs."""
-    if life.gone:
+    if history.gone:
         return False
-    if life.ended is not None:
-        return now > life.ended + LINGER_S
-    return life.bound is not None and now > life.bound + runs_s + OUTLIVED_S
+    if history.ended is not None:
+        return now > history.ended + LINGER_S
+    return history.bound is not None and now > history.bound + runs_s + OUTLIVED_S
 
 
 # --- for the commands that look at it -----------------------------------------------------------------------------

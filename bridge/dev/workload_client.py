@@ -70,7 +70,7 @@ class PodHistory:
 class WorkloadClient:
     """Creates and watches pods in one namespace.
 
-    lives       the observed pods, by UID
+    histories   the observed pods, by UID
     on_change   called with each pod whose state has changed
     """
 
@@ -78,8 +78,8 @@ class WorkloadClient:
         self._transport = transport
         self._space = space
         self._clock = clock
-        self.lives: dict[str, PodHistory] = {}
-        self.on_change: Callable[[PodHistory], None] = lambda _life: None
+        self.histories: dict[str, PodHistory] = {}
+        self.on_change: Callable[[PodHistory], None] = lambda _history: None
 
     async def open(self) -> None:
         """Create the namespace, after the namespace of an earlier run is gone, and wait until it accepts pods.
@@ -160,8 +160,8 @@ class WorkloadClient:
         made = _read(await self._send("POST", self._path(resource), thing))
         uid = str(made["metadata"]["uid"])
         if resource == "pods":
-            life = self.lives.setdefault(uid, PodHistory(made["metadata"]["name"], made))
-            life.created = began
+            history = self.histories.setdefault(uid, PodHistory(made["metadata"]["name"], made))
+            history.created = began
         return uid
 
     async def delete(self, resource: str, name: str) -> None:
@@ -187,15 +187,17 @@ class WorkloadClient:
         return found
 
     async def watch(self) -> None:
-        """Record the states of all pods in `lives`.  Never returns."""
+        """Record the states of all pods in `histories`.  Never returns."""
         while True:
             try:
                 listed = _read(await self._send("GET", self._path("pods")))
                 present = {pod["metadata"]["uid"] for pod in listed["items"]}
                 for pod in listed["items"]:
                     self._see(pod)
-                for life in [life for uid, life in self.lives.items() if uid not in present and life.last]:
-                    self._note_gone(life)
+                for history in [
+                    history for uid, history in self.histories.items() if uid not in present and history.last
+                ]:
+                    self._note_gone(history)
                 params = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"]}
                 async with self._transport.stream(self._path("pods"), params=params, stall_s=STALL_S) as lines:
                     await self._follow(lines)
@@ -211,26 +213,28 @@ class WorkloadClient:
                 self._see(event["object"])
             elif event["type"] == "DELETED":
                 self._see(event["object"])
-                self._note_gone(self.lives[event["object"]["metadata"]["uid"]])
+                self._note_gone(self.histories[event["object"]["metadata"]["uid"]])
 
     def _see(self, pod: Object) -> None:
-        life = self.lives.setdefault(pod["metadata"]["uid"], PodHistory(pod["metadata"]["name"], pod))
-        life.last = pod
-        if life.node and life.bound is None:
-            life.bound = self._clock()
-        if life.phase in ENDED and life.ended is None:
-            life.ended = self._clock()
-        self.on_change(life)
+        history = self.histories.setdefault(pod["metadata"]["uid"], PodHistory(pod["metadata"]["name"], pod))
+        history.last = pod
+        if history.node and history.bound is None:
+            history.bound = self._clock()
+        if history.phase in ENDED and history.ended is None:
+            history.ended = self._clock()
+        self.on_change(history)
 
-    def _note_gone(self, life: PodHistory) -> None:
-        if not life.gone:
-            life.gone = True
-            life.ended = life.ended or self._clock()
-            self.on_change(life)
+    def _note_gone(self, history: PodHistory) -> None:
+        if not history.gone:
+            history.gone = True
+            history.ended = history.ended or self._clock()
+            self.on_change(history)
 
     def forget(self, before: float) -> None:
         """Forget the pods that were gone before that time."""
-        self.lives = {u: life for u, life in self.lives.items() if not life.gone or (life.ended or 0.0) >= before}
+        self.histories = {
+            u: history for u, history in self.histories.items() if not history.gone or (history.ended or 0.0) >= before
+        }
 
     def _path(self, resource: str) -> str:
         group = "/api/v1" if resource == "pods" else "/apis/apps/v1"

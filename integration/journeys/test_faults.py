@@ -93,9 +93,9 @@ def test_slurmdbd_away_for_a_minute_under_work_and_at_a_start(
         eventually("it is bound", lambda: "comes-meanwhile" in {pod.metadata.name for pod in kube.bound(ns)})
         bridge.kill()
         bridge.start()
-        eventually("the next life says so, too", lambda: _says_that_accounting_is_away(bridge))
-        kube.run(ns, "comes-to-the-next-life")
-        eventually("it is bound", lambda: "comes-to-the-next-life" in {pod.metadata.name for pod in kube.bound(ns)})
+        eventually("the next process says so, too", lambda: _says_that_accounting_is_away(bridge))
+        kube.run(ns, "comes-to-the-next-process")
+        eventually("it is bound", lambda: "comes-to-the-next-process" in {pod.metadata.name for pod in kube.bound(ns)})
         last = slurm.live(f"{ns}/comes-meanwhile~")[0]["job_id"]
         eventually("it acts on what it finds", lambda: bridge.ask("readyz")[0] == 200)
         kube.core.delete_namespaced_pod("comes-meanwhile", ns)

@@ -121,7 +121,7 @@ def test_every_right_is_used_and_none_is_missing(
     _pods_of_every_owner(kube, here)
     _volume_that_is_made_for_its_pod(kube, here)
     _what_is_said_twice(kube, here)
-    with account.bridge.with_settings():  # another life says the same of the same objects
+    with account.bridge.with_settings():  # another process says the same of the same objects
         _what_is_said_twice(kube, here)
         _jobs_that_are_cancelled(kube, slurm, here)
         explained = ("explain", "alone", "-n", here, *account.options)
@@ -221,7 +221,7 @@ def _volume_that_is_made_for_its_pod(kube: Kube, ns: str) -> None:
 
 
 def _what_is_said_twice(kube: Kube, ns: str) -> None:
-    """Events about a pod and about a node; another life of the bridge counts them on."""
+    """Events about a pod and about a node; another process of the bridge counts them on."""
     for partition in ("nowhere", "elsewhere", "nowhere"):
         if "wrong" not in {each.metadata.name for each in kube.pods(ns)}:
             kube.run(ns, "wrong", says={"partition": partition})

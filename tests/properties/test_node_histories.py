@@ -57,7 +57,7 @@ class Sides:
         self.begin()
 
     def begin(self) -> None:
-        """A new life of the bridge."""
+        """A new process of the bridge."""
         self.story = Story(nodes=tuple(self.nodes.values()))
         self.story.world.started = self.now - 20
         self.poll()

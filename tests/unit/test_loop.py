@@ -258,7 +258,7 @@ def test_when_it_is_to_end_calls_under_way_get_two_seconds_and_nothing_new_begin
         assert asyncio.get_running_loop().time() - began == pytest.approx(waits_s)
         loop.emit(PodSeen(Scope.OURS, pod("other")))
         await asyncio.sleep(1.0)
-        assert [type(each) for each in performer.performed] == [AllocateNow], "the grant is bound by the next life"
+        assert [type(each) for each in performer.performed] == [AllocateNow], "the grant is bound by the next process"
 
     live(play, Performer(takes_s))
 

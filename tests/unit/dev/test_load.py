@@ -62,9 +62,9 @@ def test_percentiles_of_few_and_of_many() -> None:
 def test_what_was_seen_of_a_pod() -> None:
     waiting = {"metadata": {}, "spec": {}, "status": {"conditions": [
         {"type": "PodScheduled", "status": "False", "message": "Waiting in Slurm"}]}}  # fmt: skip
-    life = PodHistory("train", waiting)
-    assert (life.phase, life.node, life.job, life.says) == ("Pending", "", None, "Waiting in Slurm")
+    history = PodHistory("train", waiting)
+    assert (history.phase, history.node, history.job, history.says) == ("Pending", "", None, "Waiting in Slurm")
     annotations = {"slurm-bridge/job-id": "17"}
     bound = {"metadata": {"annotations": annotations}, "spec": {"nodeName": "x1"}, "status": {"phase": "Running"}}
-    life.last = bound
-    assert (life.phase, life.node, life.job, life.says) == ("Running", "x1", 17, "")
+    history.last = bound
+    assert (history.phase, history.node, history.job, history.says) == ("Running", "x1", 17, "")

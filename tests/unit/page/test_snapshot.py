@@ -108,7 +108,7 @@ def ring(size: int) -> list[Pod]:
 
 
 def test_after_a_restart_a_member_of_a_gang_shows_its_node_itself() -> None:
-    """Its job runs, and was not read by this life yet."""
+    """Its job runs, and was not read by this process yet."""
     story = Story()
     story.polls({17: "RUNNING"}, at=START + 0.1)
     for member, where in zip(ring(3), ("x1", "x1", "x2"), strict=True):

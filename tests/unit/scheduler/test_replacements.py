@@ -59,7 +59,7 @@ def before_a_restart(first: Story, shown: list[Pod], held: Grant) -> Story:
 
 
 def after_a_restart(first: Story, shown: list[Pod], held: Grant) -> Story:
-    """What the next life of the bridge sees: the pod that is left, and the job that it reads."""
+    """What the next process of the bridge sees: the pod that is left, and the job that it reads."""
     name = first.world.placeholders[17].name
     story = Story()
     story.sees(shown[0])

@@ -1,4 +1,4 @@
-"""The next life: a re-list, hints that are read, a short search, and a quiet period (ARCHITECTURE 3 and 4, X3)."""
+"""The next process: a re-list, hints that are read, a short search, and a quiet period (ARCHITECTURE 3 and 4, X3)."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_pods_that_were_bound_as_one_gang_stay_one_gang_although_their_job_set_h
     assert len({story.world.key_of_pod[each.uid] for each in pods}) == 1
 
 
-# --- the next life ----------------------------------------------------------------------------------------------------
+# --- the next process --------------------------------------------------------------------------------------------------
 
 
 def stage_name(story: Story, stage: str) -> tuple[str, str]:
