@@ -36,8 +36,8 @@ def read_stale_owners(workload: Workload, pods: Iterable[Pod], this_pass: Pass) 
         read_at = world.owner_read_at.get(key, float("inf"))
         if read_at + LATELY_S >= world.first_seen[pod.uid].first:
             continue
-        is_late = this_pass.now < workload.backoff.until
-        found.append(wake(workload.backoff.until) if is_late else plan_action(_read(pod, ref, workload)))
+        is_backing_off = this_pass.now < workload.backoff.until
+        found.append(wake(workload.backoff.until) if is_backing_off else plan_action(_read(pod, ref, workload)))
         found.append(note(awaits=key) + unreadable(pod, f"{ref.kind} {ref.name}", key, this_pass))
     return combine(found) + Decision(why=OWNERS_FIRST) if found else None
 

@@ -47,27 +47,27 @@ def queued(workload: Workload, this_pass: Pass) -> Decision:
         return ends
     if (lost := world.outages.get(Side.SLURM)) is not None:
         return outage(workload.members, lost, f"The pod waits in its queue as job {job.id}.", this_pass)
-    kept, note = _keep_current(workload, job, this_pass)
+    kept, remark = _keep_current(workload, job, this_pass)
     # While slurmctld's answer is awaited, a pod whose status names the job keeps this status.
-    pods = [each for each in workload.members if note is not None or not names_job(workload, each, job.id)]
-    note = " ".join(filter(None, (note, regrouped(workload))))
-    shown = [_why_queued(workload, pod, job, note, this_pass) for pod in pods]
+    pods = [each for each in workload.members if remark is not None or not names_job(workload, each, job.id)]
+    remark = " ".join(filter(None, (remark, regrouped(workload))))
+    shown = [_why_queued(workload, pod, job, remark, this_pass) for pod in pods]
     return combine((kept, _watch_begin(job, this_pass), *shown))
 
 
-def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_pass: Pass) -> Decision:
+def _why_queued(workload: Workload, pod: Pod, job: Placeholder, remark: str, this_pass: Pass) -> Decision:
     """The status of the pod: why its job waits.  There is none before Slurm considers the job: most jobs start soon (Q2)."""
     read = job.job
     if read is None:
         said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unread_s
-        is_late = note or this_pass.now >= said_at
-        return waiting_unread(workload, pod, job, this_pass, note) if is_late else wake(said_at)
-    if read.reason in NOT_CONSIDERED and (not note or shows_note(workload, pod, note)):
+        is_late = remark or this_pass.now >= said_at
+        return waiting_unread(workload, pod, job, this_pass, remark) if is_late else wake(said_at)
+    if read.reason in NOT_CONSIDERED and (not remark or shows_note(workload, pod, remark)):
         said_at = _considered_by(workload, pod, job, this_pass)
         if this_pass.now < said_at:
             return wake(said_at)
     reads, until = read_limits(workload, job, this_pass)
-    return reads + (wake(until) if until is not None else waiting(workload, pod, read, this_pass, note))
+    return reads + (wake(until) if until is not None else waiting(workload, pod, read, this_pass, remark))
 
 
 def _considered_by(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pass) -> float:
@@ -115,8 +115,8 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
     if _tasks(asked) != _tasks(spec):
         why = f"{workload.readable} has {_tasks(spec)} pods by shape now, and had {_tasks(asked)}"
         return reads + cancel(job, workload, this_pass, why), ""
-    update, note = _update(workload, job, asked, spec, this_pass)
-    return reads + update, note
+    update, remark = _update(workload, job, asked, spec, this_pass)
+    return reads + update, remark
 
 
 def _looks_again_after_update(job: Placeholder) -> bool:

@@ -98,11 +98,11 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass, claims_since: float
     world = this_pass.world
     _, ref = world.owners_of(pod)
     if ref is not None:
-        is_late = this_pass.now < workload.backoff.until
+        is_backing_off = this_pass.now < workload.backoff.until
         key, owner_text = owner_key(pod.namespace, ref), f"{ref.kind} {ref.name}"
         read = (
             wake(workload.backoff.until)
-            if is_late
+            if is_backing_off
             else plan_action(act.ReadOwner(pod.namespace, ref, f"annotations of {owner_text}"))
         )
         failing = unreadable(pod, owner_text, key, this_pass)
