@@ -141,11 +141,11 @@ class ClaimsRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
-    """Items of a list that could not be read.  The objects exist: none of them is absent, and each stays as it was known.
+class UndecodedItems:
+    """Items of a list that could not be decoded.  The objects exist: none of them is absent, and each stays as it was known.
 
     keys      their ids or names
-    nameless  there are items whose id or name could not be read either: any object that the list lacks may be one of them
+    nameless  there are items whose id or name could not be decoded either: any object that the list lacks may be one of them
     """
 
     keys: frozenset[int | str] = frozenset()
@@ -158,20 +158,20 @@ class Unread:
         return self.nameless or key in self.keys
 
 
-ALL_READ = Unread()
+ALL_DECODED = UndecodedItems()
 
 
 @dataclass(frozen=True, slots=True)
 class JobsPolled:
     """The complete answer of `jobs/state`: job id to states.
 
-    A job that is neither in `states` nor in `unread` is not, or no longer, known to Slurm.
+    A job that is neither in `states` nor in `undecoded` is not, or no longer, known to Slurm.
     """
 
     began: float
     ended: float
     states: Mapping[int, States]
-    unread: Unread = ALL_READ
+    undecoded: UndecodedItems = ALL_DECODED
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,8 @@ class SlurmNodesPolled:
     partitions: tuple[Partition, ...] | None
     at: float
     began: float | None = None
-    unread_nodes: Unread = ALL_READ
-    unread_partitions: Unread = ALL_READ
+    undecoded_nodes: UndecodedItems = ALL_DECODED
+    undecoded_partitions: UndecodedItems = ALL_DECODED
 
 
 @dataclass(frozen=True, slots=True)

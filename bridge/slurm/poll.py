@@ -18,7 +18,7 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.codec import Listed, job_number
 from bridge.slurm.lists import LeftOut
 from scheduler.events import (
-    ALL_READ,
+    ALL_DECODED,
     AccountingOutageBegan,
     AccountingOutageEnded,
     Event,
@@ -27,7 +27,7 @@ from scheduler.events import (
     OutageEnded,
     Side,
     SlurmNodesPolled,
-    Unread,
+    UndecodedItems,
 )
 from scheduler.model.slurm import Partition, States, holds_nodes
 
@@ -171,16 +171,16 @@ class Poller:
                 self._tick.started_between(low, ended)
         self._took_s = ended - began
         self._last_poll = (began, states)
-        self._emit(JobsPolled(began, ended, states, unread_jobs(listed.left_out)))
+        self._emit(JobsPolled(began, ended, states, undecoded_jobs(listed.left_out)))
 
     async def poll_nodes(self) -> None:
         """Read the nodes and partitions.  Raises RemoteError."""
         began = self._clock()
         nodes = await self._client.listed_nodes()
-        polled = SlurmNodesPolled(nodes.found, None, began, began, unread_names(nodes.left_out))
+        polled = SlurmNodesPolled(nodes.found, None, began, began, undecoded_names(nodes.left_out))
         if (partitions := await self._read_partitions()) is not None:
-            unread = unread_names(partitions.left_out)
-            polled = replace(polled, partitions=partitions.found, unread_partitions=unread)
+            undecoded = undecoded_names(partitions.left_out)
+            polled = replace(polled, partitions=partitions.found, undecoded_partitions=undecoded)
         self._nodes_due = self._clock() + self._nodes_interval_s
         self._emit(replace(polled, at=self._clock()))
 
@@ -214,19 +214,19 @@ class Poller:
             self._emit(OutageBegan(Side.SLURM, self._clock(), said(error)))
 
 
-def unread_jobs(left_out: Sequence[LeftOut]) -> Unread:
+def undecoded_jobs(left_out: Sequence[LeftOut]) -> UndecodedItems:
     """The jobs that could not be read."""
-    return _unread(left_out, job_number)
+    return _undecoded(left_out, job_number)
 
 
-def unread_names(left_out: Sequence[LeftOut]) -> Unread:
+def undecoded_names(left_out: Sequence[LeftOut]) -> UndecodedItems:
     """The nodes or partitions that could not be read."""
-    return _unread(left_out, str)
+    return _undecoded(left_out, str)
 
 
-def _unread(left_out: Sequence[LeftOut], key: Callable[[str | int], str | int]) -> Unread:
+def _undecoded(left_out: Sequence[LeftOut], key: Callable[[str | int], str | int]) -> UndecodedItems:
     if not left_out:
-        return ALL_READ
+        return ALL_DECODED
     keys: set[int | str] = set()
     nameless = False
     for item in left_out:
@@ -237,4 +237,4 @@ def _unread(left_out: Sequence[LeftOut], key: Callable[[str | int], str | int]) 
             keys.add(key(item.key))
         except ValueError:
             nameless = True
-    return Unread(frozenset(keys), nameless)
+    return UndecodedItems(frozenset(keys), nameless)

@@ -32,7 +32,7 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
     if world.polled is not None and event.began < world.polled.began:
         reject(world, Anomaly.OLD_POLL)
     else:
-        _apply_poll(world, replace(event, states=_with_unread(world.states, event)) if event.unread else event)
+        _apply_poll(world, replace(event, states=_with_undecoded(world.states, event)) if event.undecoded else event)
 
 
 def _apply_poll(world: World, event: ev.JobsPolled) -> None:
@@ -98,12 +98,12 @@ def _prove_end(world: World, job_id: int, event: ev.JobsPolled) -> None:
         world.touch(job)
 
 
-def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[int, States]:
+def _with_undecoded(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[int, States]:
     """The states in the list.  A job that could not be decoded keeps its last known states, but not an end.
 
     An ended job may be missing in the list, because slurmctld has removed it.
     """
-    kept = {job: was for job, was in before.items() if job in event.unread and not is_ended(was)}
+    kept = {job: was for job, was in before.items() if job in event.undecoded and not is_ended(was)}
     return {**kept, **event.states}
 
 
@@ -176,7 +176,7 @@ def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) ->
 def _still_missing(world: World, event: ev.JobsPolled) -> None:
     """Note that this poll lacks jobs that no poll has shown yet, or that were absent before."""
     for job_id in (world.expected | world.absent) - event.states.keys():
-        if job_id not in event.unread:
+        if job_id not in event.undecoded:
             _apply_job(world, job_id, _note_missing, event)
 
 

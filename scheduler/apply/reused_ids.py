@@ -54,7 +54,7 @@ def is_continued(world: World, former: ev.JobsPolled | None, event: ev.JobsPolle
 
     arrived   the ids that are new in the list, before `note_arrivals`
     """
-    if former is None or former.unread or event.unread:
+    if former is None or former.undecoded or event.undecoded:
         return False
     if Side.SLURM in world.outages or event.began - former.ended > CONTINUED_S:
         return False

@@ -22,14 +22,14 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
     if world.nodes_polled is not None and began < world.nodes_polled[0]:  # two polls were in flight
         reject(world, Anomaly.OLD_POLL)
         return
-    nodes = _last_known(world.slurm_nodes or {}, event.unread_nodes) | {node.name: node for node in event.nodes}
+    nodes = _last_known(world.slurm_nodes or {}, event.undecoded_nodes) | {node.name: node for node in event.nodes}
     partitions = world.partitions
     if event.partitions is not None:
-        partitions = _last_known(partitions, event.unread_partitions) | {
+        partitions = _last_known(partitions, event.undecoded_partitions) | {
             partition.name: partition for partition in event.partitions
         }
     world.nodes_stale = False
-    world.unread_nodes = event.unread_nodes
+    world.undecoded_nodes = event.undecoded_nodes
     changed = _read_by_feasibility(nodes) != _read_by_feasibility(world.slurm_nodes or {}) or world.slurm_nodes is None
     changed = changed or partitions != world.partitions
     if partitions != world.partitions:
@@ -51,9 +51,9 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
         other_schedulers.find_pods(world)
 
 
-def _last_known(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
+def _last_known(before: Mapping[str, _T], undecoded: ev.UndecodedItems) -> dict[str, _T]:
     """The last known states of the objects that could not be decoded now, by name."""
-    return {name: known for name, known in before.items() if name in unread} if unread else {}
+    return {name: known for name, known in before.items() if name in undecoded} if undecoded else {}
 
 
 def _configured(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[object, ...]]:

@@ -63,7 +63,7 @@ def reconcile_node(name: str, this_pass: Pass) -> Actions:
     assert world.nodes is not None
     assert world.slurm_nodes is not None
     known = world.slurm_nodes.get(name)
-    if known is None and name in world.unread_nodes:
+    if known is None and name in world.undecoded_nodes:
         return ()  # Slurm may have the node: it is visited again after the next poll that can be decoded
     if world.config.leaving:
         return _leave(name, known, this_pass)
@@ -329,7 +329,7 @@ def left_on_nodes(world: World) -> Iterator[str]:
         there = [node for node in node_state.nodes_named(name, world.nodes or {}) if node.in_slurm is not None]
         if name not in node_state.ours and any(another_shows(node, world) for node in there):
             continue
-        if known is None and name in world.unread_nodes:
+        if known is None and name in world.undecoded_nodes:
             yield f"look at Slurm node {name}, which cannot be read"
         elif known is not None and name in node_state.ours:
             yield f"remove Slurm node {name}{_not_before(known)}{why}"

@@ -172,7 +172,7 @@ class Tables:
         # when the last poll of nodes was sent and answered
         self.nodes_polled: tuple[float, float] | None = None
         # nodes that the last poll lists and that cannot be decoded
-        self.unread_nodes = ev.ALL_READ
+        self.undecoded_nodes = ev.ALL_DECODED
         self.nodes_stale = False
         self.nodes_polled_from = float("-inf")
         self.node_poll_planned_at = float("-inf")

@@ -21,7 +21,7 @@ from bridge.errors import RemoteError
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm import admin_reads
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.poll import unread_jobs, unread_names
+from bridge.slurm.poll import undecoded_jobs, undecoded_names
 from bridge.slurm.token import LiteralToken, age, claims_of
 from bridge.slurm.transport import Reply
 from bridge.slurm.wire import LAST_MOMENT
@@ -176,8 +176,8 @@ def _sound(value: Any) -> None:
         assert moment is None or 0 < moment <= LAST_MOMENT
         assert moment is None or clock(moment, NOW)
     for left_out in _named(value, {"left_out"}):
-        JobsPolled(NOW, NOW, {}, unread_jobs(left_out))
-        SlurmNodesPolled((), (), NOW, unread_nodes=unread_names(left_out))
+        JobsPolled(NOW, NOW, {}, undecoded_jobs(left_out))
+        SlurmNodesPolled((), (), NOW, undecoded_nodes=undecoded_names(left_out))
 
 
 def _named(value: Any, wanted: set[str]) -> list[Any]:

@@ -22,7 +22,7 @@ from scheduler.events import (
     OutageEnded,
     Side,
     SlurmNodesPolled,
-    Unread,
+    UndecodedItems,
 )
 from scheduler.model.slurm import Partition, SlurmNode, States
 
@@ -245,9 +245,9 @@ def test_what_could_not_be_read_of_a_list_is_reported_with_the_poll() -> None:
     slurm.nodes_left_out = (LeftOut("x2", "no name"), LeftOut(None, "nothing at all"))
     jobs, nodes = polled(slurm, 0.5)
     assert isinstance(jobs, JobsPolled)
-    assert jobs.unread == Unread(frozenset({18, 53}))
+    assert jobs.undecoded == UndecodedItems(frozenset({18, 53}))
     assert isinstance(nodes, SlurmNodesPolled)
-    assert nodes.unread_nodes == Unread(frozenset({"x2"}), nameless=True)
+    assert nodes.undecoded_nodes == UndecodedItems(frozenset({"x2"}), nameless=True)
 
 
 def test_a_job_whose_id_is_none_may_be_any_job() -> None:
@@ -255,7 +255,7 @@ def test_a_job_whose_id_is_none_may_be_any_job() -> None:
     slurm.left_out = (LeftOut("soon", "not a job id"),)
     jobs = polled(slurm, 0.5)[0]
     assert isinstance(jobs, JobsPolled)
-    assert 4711 in jobs.unread
+    assert 4711 in jobs.undecoded
 
 
 def test_while_slurmdbd_is_away_nodes_and_jobs_are_reported_without_partitions_and_slurm_is_not_lost() -> None:

@@ -19,7 +19,7 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.events import AbsenceConfirmed, JobsPolled, OutageBegan, OutageEnded, Side, Unread
+from scheduler.events import AbsenceConfirmed, JobsPolled, OutageBegan, OutageEnded, Side, UndecodedItems
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.slurm import Job
@@ -514,7 +514,7 @@ def test_a_job_whose_states_cannot_be_read_stays_as_it_was() -> None:
     story = Story()
     running(story, 2)
     for second in range(5, 25):
-        story.world.apply(JobsPolled(NOW + second, NOW + second, {101: RUNS}, Unread(frozenset({100}))))
+        story.world.apply(JobsPolled(NOW + second, NOW + second, {101: RUNS}, UndecodedItems(frozenset({100}))))
         assert story.decides(NOW + second) == []
     assert story.world.states == {100: RUNS, 101: RUNS}
     assert story.world.absent == set()
@@ -524,7 +524,7 @@ def test_while_a_job_without_a_readable_id_is_listed_no_job_is_absent() -> None:
     story = Story()
     running(story, 2)
     for second in range(5, 25):
-        story.world.apply(JobsPolled(NOW + second, NOW + second, {}, Unread(nameless=True)))
+        story.world.apply(JobsPolled(NOW + second, NOW + second, {}, UndecodedItems(nameless=True)))
         assert story.decides(NOW + second) == []
     story.polls({101: "RUNNING"}, at=NOW + 25)  # all of it can be read again
     assert [read.job_id for read in story.acts(ReadJob, NOW + 25)] == [100]
@@ -533,7 +533,7 @@ def test_while_a_job_without_a_readable_id_is_listed_no_job_is_absent() -> None:
 def test_a_job_that_no_poll_showed_yet_is_not_absent_from_a_list_that_cannot_be_read_wholly() -> None:
     story = Story()
     story.runs(pod("new"), 100, at=NOW)
-    story.world.apply(JobsPolled(NOW + 1, NOW + 1, {}, Unread(frozenset({100}))))
+    story.world.apply(JobsPolled(NOW + 1, NOW + 1, {}, UndecodedItems(frozenset({100}))))
     assert story.world.absent == set()
     story.polls({}, at=NOW + 2)
     assert story.world.absent == {100}
@@ -542,7 +542,7 @@ def test_a_job_that_no_poll_showed_yet_is_not_absent_from_a_list_that_cannot_be_
 def test_an_ended_job_that_leaves_the_list_is_not_kept_by_an_unreadable_item() -> None:
     story = Story()
     story.polls({7: "RUNNING", 8: "COMPLETED"}, at=NOW)
-    story.world.apply(JobsPolled(NOW + 1, NOW + 1, {}, Unread(nameless=True)))
+    story.world.apply(JobsPolled(NOW + 1, NOW + 1, {}, UndecodedItems(nameless=True)))
     assert story.world.states == {7: RUNS}
 
 

@@ -30,7 +30,7 @@ from scheduler.events import (
     OutageEnded,
     Side,
     SlurmNodesPolled,
-    Unread,
+    UndecodedItems,
 )
 from scheduler.model.kubernetes import Container, Pod, PodPhase
 from scheduler.model.slurm import Job, Partition
@@ -432,11 +432,11 @@ def test_after_a_low_id_ends_prove_nothing_and_each_workload_with_a_job_is_visit
     assert not [each for each in story.decides(NOW + 3) if isinstance(each, DeletePod)]
 
 
-@pytest.mark.parametrize("unread", [Unread(frozenset(), nameless=True), Unread(frozenset({20}))])
-def test_a_list_with_items_that_cannot_be_read_proves_no_end(unread: Unread) -> None:
+@pytest.mark.parametrize("undecoded", [UndecodedItems(frozenset(), nameless=True), UndecodedItems(frozenset({20}))])
+def test_a_list_with_items_that_cannot_be_read_proves_no_end(undecoded: UndecodedItems) -> None:
     story = many_run()
     ended = {job_id: frozenset({"CANCELLED"}) for job_id in (17, 18, 19)}
-    story.world.apply(JobsPolled(NOW + 2, NOW + 2, ended, unread))
+    story.world.apply(JobsPolled(NOW + 2, NOW + 2, ended, undecoded))
     assert not [each for each in story.decides(NOW + 2) if isinstance(each, DeletePod)]
 
 

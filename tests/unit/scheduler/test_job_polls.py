@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.actions import CancelJob, FailByDeadline, NudgeScheduler, Outcome, ReadJob
 from scheduler.apply import job_polls
-from scheduler.events import JobsPolled, Unread
+from scheduler.events import JobsPolled, UndecodedItems
 from scheduler.model.kubernetes import Pod
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
@@ -104,7 +104,7 @@ def test_only_a_job_whose_item_could_not_be_decoded_is_not_missing() -> None:
     story.runs(TRAIN, 17, at=NOW)
     story.runs(pod("other"), 18, at=NOW)
     story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
-    story.sees(JobsPolled(NOW + 2, NOW + 2, {}, unread=Unread(frozenset({17}))))
+    story.sees(JobsPolled(NOW + 2, NOW + 2, {}, undecoded=UndecodedItems(frozenset({17}))))
     assert [each.job_id for each in story.acts(ReadJob, NOW + 2) if each.bucket == "missing"] == [18]
 
 

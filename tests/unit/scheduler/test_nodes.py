@@ -40,7 +40,7 @@ from scheduler.events import (
     Scope,
     Side,
     SlurmNodesPolled,
-    Unread,
+    UndecodedItems,
 )
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Condition, Node, PodPhase, Taint
@@ -677,10 +677,10 @@ def test_an_external_node_that_slurm_powered_down_is_registered_again() -> None:
 # --- what Slurm says of a node cannot be read -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("unread", [Unread(frozenset({"x1"})), Unread(nameless=True)])
-def test_a_node_that_slurm_lists_but_that_cannot_be_decoded_is_not_registered(unread: Unread) -> None:
+@pytest.mark.parametrize("undecoded", [UndecodedItems(frozenset({"x1"})), UndecodedItems(nameless=True)])
+def test_a_node_that_slurm_lists_but_that_cannot_be_decoded_is_not_registered(undecoded: UndecodedItems) -> None:
     nodes = Nodes([labelled(taints=(), in_slurm=None)])
-    nodes.sees(SlurmNodesPolled((), PARTITIONS, START, unread_nodes=unread))
+    nodes.sees(SlurmNodesPolled((), PARTITIONS, START, undecoded_nodes=undecoded))
     assert nodes.looks() == []
     nodes.shows(at=NOW)
     assert [type(each) for each in nodes.looks(NOW + 1)] == [RegisterNode]
@@ -688,14 +688,14 @@ def test_a_node_that_slurm_lists_but_that_cannot_be_decoded_is_not_registered(un
 
 def test_a_node_that_cannot_be_read_any_more_stays_as_it_was_known() -> None:
     nodes = Nodes([labelled()], [in_slurm()])
-    nodes.sees(SlurmNodesPolled((), PARTITIONS, NOW, unread_nodes=Unread(frozenset({"x1"}))))
+    nodes.sees(SlurmNodesPolled((), PARTITIONS, NOW, undecoded_nodes=UndecodedItems(frozenset({"x1"}))))
     assert nodes.looks(NOW + 1) == []
     assert nodes.world.slurm_nodes == {"x1": in_slurm()}
 
 
 def test_a_partition_that_cannot_be_read_any_more_stays_as_it_was_known() -> None:
     nodes = Nodes([labelled()], [in_slurm()])
-    nodes.sees(SlurmNodesPolled((in_slurm(),), (), NOW, unread_partitions=Unread(frozenset({"main"}))))
+    nodes.sees(SlurmNodesPolled((in_slurm(),), (), NOW, undecoded_partitions=UndecodedItems(frozenset({"main"}))))
     assert nodes.world.partitions == {"main": PARTITIONS[0]}
     assert nodes.world.default_partition == "main"
 
@@ -961,7 +961,7 @@ def test_a_node_that_leaves_shows_why_slurm_refuses_its_drain() -> None:
 
 def test_a_node_that_cannot_be_read_any_more_is_drained_as_it_was_known() -> None:
     nodes = Nodes([labelled()], [in_slurm()])
-    nodes.sees(SlurmNodesPolled((), PARTITIONS, NOW, unread_nodes=Unread(frozenset({"x1"}))))
+    nodes.sees(SlurmNodesPolled((), PARTITIONS, NOW, undecoded_nodes=UndecodedItems(frozenset({"x1"}))))
     nodes.sees(NodeSeen(labelled(unschedulable=True)))
     assert changes(nodes.looks(NOW + 1)) == [("DRAIN", CORDONED)]
 

@@ -34,7 +34,7 @@ from scheduler.apply.reused_ids import (
     suspect_reuse,
     workloads_that_lost,
 )
-from scheduler.events import ActionEnded, JobsPolled, OutageBegan, OutageEnded, Side, Unread
+from scheduler.events import ActionEnded, JobsPolled, OutageBegan, OutageEnded, Side, UndecodedItems
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import PodPhase
 from scheduler.model.slurm import Job
@@ -86,7 +86,7 @@ def test_a_new_job_with_a_lower_id_than_was_listed_before_it_was_submitted_makes
 
 
 @pytest.mark.parametrize(
-    ("former_unread", "unread", "former_ended", "believed"),
+    ("former_undecoded", "undecoded", "former_ended", "believed"),
     [((), (), (), True), ((99,), (), (), False), ((), (99,), (), False), ((), (), (5,), True)],
     ids=[
         "two whole lists",
@@ -96,7 +96,7 @@ def test_a_new_job_with_a_lower_id_than_was_listed_before_it_was_submitted_makes
     ],
 )
 def test_many_ends_at_once_are_believed_without_reads_if_slurmctld_kept_its_state(
-    former_unread: tuple[int, ...], unread: tuple[int, ...], former_ended: tuple[int, ...], believed: bool
+    former_undecoded: tuple[int, ...], undecoded: tuple[int, ...], former_ended: tuple[int, ...], believed: bool
 ) -> None:
     story = Story()
     many = CONFIG.tuning.reads + 1
@@ -105,8 +105,8 @@ def test_many_ends_at_once_are_believed_without_reads_if_slurmctld_kept_its_stat
     running = dict.fromkeys(range(100, 100 + many + 1), frozenset({"RUNNING"}))  # the last job runs on
     former = running | dict.fromkeys(former_ended, frozenset({"COMPLETED"}))
     over = dict.fromkeys(range(100, 100 + many), frozenset({"CANCELLED"})) | {100 + many: frozenset({"RUNNING"})}
-    story.sees(JobsPolled(NOW + 1, NOW + 1, former, unread=Unread(frozenset(former_unread))))
-    story.sees(JobsPolled(NOW + 2, NOW + 2, over, unread=Unread(frozenset(unread))))
+    story.sees(JobsPolled(NOW + 1, NOW + 1, former, undecoded=UndecodedItems(frozenset(former_undecoded))))
+    story.sees(JobsPolled(NOW + 2, NOW + 2, over, undecoded=UndecodedItems(frozenset(undecoded))))
     assert bool(story.acts(FailByDeadline, NOW + 2)) is believed
 
 

@@ -35,7 +35,7 @@ from scheduler.events import (
     Scope,
     Side,
     SlurmNodesPolled,
-    Unread,
+    UndecodedItems,
 )
 from scheduler.model.kubernetes import Condition, Namespace, Pod, PodPhase, Undecoded
 from scheduler.model.slurm import Job
@@ -400,7 +400,7 @@ def test_what_is_left_on_a_node_is_named(
     there = labelled(in_slurm=shown) if is_tainted else labelled(in_slurm=shown, taints=())
     nodes = Nodes([there], [known] if known is not None else [], WAIT)
     if not is_readable:
-        nodes.sees(SlurmNodesPolled((), PARTITIONS, NOW, unread_nodes=Unread(frozenset({"x1"}))))
+        nodes.sees(SlurmNodesPolled((), PARTITIONS, NOW, undecoded_nodes=UndecodedItems(frozenset({"x1"}))))
     taint = f"the taint {names.MANAGED_TAINT} and " if is_tainted else ""
     assert left(nodes) == [*remains, f"take {taint}the condition {names.IN_SLURM} from Kubernetes node x1"]
 
