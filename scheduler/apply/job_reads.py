@@ -180,9 +180,8 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     for part in read.parts:
         _note_component(world, part.id, job.id)
         former = world.placeholders.get(part.id)
-        if (
-            former is not None and not former.denied
-        ):  # Slurm reused the id: a read of the component corrects this record
+        if former is not None and not former.denied:
+            # Slurm reused the id: a read of the component corrects this record.
             world.schedule_read(part.id, event.began)
     job.broken = bool(read.het_offset) or any(is_ended(part.states) for part in read.parts)
     _take_details(world, workload, job, read, event.grant, event.ended)
@@ -270,9 +269,8 @@ def _take_details(
         job.grant = grant
         world.counts_memory = all(node.memory_mib for node in grant.everywhere)
         world.grant_changed(workload)
-    elif job.grant is not None and _is_on_other_nodes(
-        job.grant, read
-    ):  # the job was requeued and started again between two polls
+    elif job.grant is not None and _is_on_other_nodes(job.grant, read):
+        # The job was requeued and started again between two polls.
         job.grant = None
 
 

@@ -196,9 +196,8 @@ def _follow_relabelled(world: World, workload: Workload, pod: Pod) -> None:
         return
     if (owner := world.workloads.get(job.key)) is not None:
         gather(world, owner, job.job)
-    if (
-        world.key_of_pod.get(pod.uid) == workload.key
-    ):  # the read shows that the pod has no job, as for pods of the first list
+    if world.key_of_pod.get(pod.uid) == workload.key:
+        # The read shows that the pod has no job, as for pods of the first list.
         world.schedule_read(job.id, world.last_poll_began)
 
 

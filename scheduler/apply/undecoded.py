@@ -20,9 +20,8 @@ _Listed = TypeVar("_Listed", Node, Namespace)
 def note_list(world: World, where: Scope | str, undecoded: tuple[Undecoded, ...]) -> None:
     if undecoded or any(True for _ in world.undecoded):
         world.undecoded.note_list(where, undecoded)
-        world.dirty.update(
-            world.by_phase[Phase.DONE]
-        )  # their jobs may have been kept because of such an object (`end_job`)
+        # Their jobs may have been kept because of such an object (`end_job`).
+        world.dirty.update(world.by_phase[Phase.DONE])
 
 
 def note_decoded(world: World, where: Scope | str, thing: Pod | Node | Namespace) -> None:

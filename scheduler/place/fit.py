@@ -104,9 +104,8 @@ def why_unusable(wanted: NodeRequirements, node: Node, known: SlurmNode | None, 
         return "not known to Slurm"
     if wanted.partition and wanted.partition not in known.partitions:
         return f"not in partition {wanted.partition}"
-    sleeps = not known.states.isdisjoint(
-        POWER
-    )  # as SlurmNode.changes_power; a call costs more, for each node of each pod
+    # As SlurmNode.changes_power.  A call would cost more, for each node of each pod.
+    sleeps = not known.states.isdisjoint(POWER)
     if sleeps and "EXTERNAL" in known.states:  # as SlurmNode.is_off_for_good
         return OFF_FOR_GOOD
     if not node.ready and not sleeps:

@@ -52,9 +52,8 @@ class PodCounts:
     members_unbound: int = 0
     succeeded: int = 0
     sizes: dict[int | None, int] = field(default_factory=dict)
-    _runs: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # run to how many of its pods stay, how many succeeded
+    # run to how many of its pods stay, and how many succeeded
+    _runs: dict[str, tuple[int, int]] = field(default_factory=dict)
     _of: dict[str, _Counted] = field(default_factory=dict)
 
     def count(self, pod: Pod, node: str, group: Group | None, *, over: bool = False) -> bool:

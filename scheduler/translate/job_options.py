@@ -17,9 +17,8 @@ from scheduler.model.refusal import Refusal
 from scheduler.translate import values
 
 MAX_SHOWN = 60  # characters of a refused value that are shown back
-_NO_JOB_OPTIONS = (
-    names.WRITTEN_BY_US | names.GROUPING | {names.INTERCEPT}
-)  # other keys of the bridge that a pod may have
+# Other keys of the bridge that a pod may have.
+_NO_JOB_OPTIONS = names.WRITTEN_BY_US | names.GROUPING | {names.INTERCEPT}
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,9 +136,8 @@ class AtRest:
         bound = [pod for pod in staying if pod["spec"].get("nodeName")]
         unbound = [pod for pod in staying if not pod["spec"].get("nodeName")]
         starts = (shown for pod in bound if (shown := pod["status"].get("startTime")))
-        granted = min(
-            [self.seen.of_slurm(job.starts), *map(self.seen.of_kube, starts)]
-        )  # the job may be a replacement (S7)
+        # The job may be a replacement (S7).
+        granted = min([self.seen.of_slurm(job.starts), *map(self.seen.of_kube, starts)])
         without = [pod for pod in unbound if not self._waits_for_place(pod, granted)]
         taken = len(staying) - len(without) + self._succeeded_in(job)
         keeps = self.seen.is_inherited(job) or len(parts) > 1 or len(without) < tasks - taken
