@@ -74,7 +74,7 @@ async def look_at_slurm(seen: Observations, connections: Connections, filled: Se
     tokens = _observe_tokens(seen, chosen)
     if (pool := _observe_pool(seen, connections)) is None:
         return _nothing_of_slurm(seen, _because(seen.discovery))
-    do = "Look at `systemctl status slurmrestd` there, at firewalls between, and at the setting slurm_url."
+    do = "Check the host and the port in slurm_url, `systemctl status slurmrestd` there, and the firewalls between."
     if tokens is None:
         seen.status_without_token = await observed(lambda: _status_without_token(pool), NO_SLURMRESTD, do)
         seen.discovery = (
