@@ -184,7 +184,7 @@ class ReadJob(_AboutJob):
 
 @dataclass(frozen=True, slots=True)
 class FindJobs(_ActionKind):
-    """Search slurmdb for live jobs of exactly this name; without a slurmdbd no job is found."""
+    """Search slurmdbd for live jobs of exactly this name; without a slurmdbd no job is found."""
 
     limit_class: ClassVar = "reads"
     effect: ClassVar = Effect.NOTHING
