@@ -44,10 +44,12 @@ from scheduler.events import Scope
 from scheduler.explain import Explanation, explain, key_of
 from scheduler.model.kubernetes import Claim, Pod, owner_key
 from scheduler.model.slurm import holds_nodes, is_ended
+from scheduler.model.text import span
 from scheduler.state.world import World
 
 EXIT_REFUSED = 1
 BRIDGE_DEADLINE_S = 10.0
+SLURM_DEADLINE_S = 10.0  # for what only completes an explanation
 NOT_KNOWN = 404
 LONG_AGO_S = 3600.0  # the World counts as started so long ago, so that it is not in its quiet period
 INSTEAD = "Both clusters were asked instead"
@@ -94,9 +96,7 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
             if explanation is None:
                 explanation = await clusters.explain_pod(namespace, name)
                 notes += [] if chosen.policy.tenants else [f"{NO_POLICY} {NAME_SETTINGS}"]
-            else:
-                explanation = await clusters.with_unread_jobs(explanation, notes)
-            costs = await clusters.costs_if_read(explanation, notes)
+            explanation, costs = await _completed(explanation, clusters, notes)
             events = await clusters.events_of(namespace, name, notes)
     except BridgeError as error:
         if explanation is None:
@@ -104,6 +104,21 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
         notes.append(f"Events of the pod are not shown: {said(error)}")
         events = ()
     return [Answer(f"Pod {namespace}/{name}", explanation, events, tuple(notes), costs=costs)]
+
+
+async def _completed(known: Explanation, clusters: _Clusters, notes: list[str]) -> tuple[Explanation, Costs | None]:
+    """The explanation with the jobs that are not read yet, and the costs of the last job; a note says what is missing."""
+    missing = "Details of the job, and its costs,"
+    try:
+        async with asyncio.timeout(SLURM_DEADLINE_S):
+            known = await clusters.with_unread_jobs(known)
+            missing = "The costs of the job"
+            return known, await clusters.costs(known)
+    except TimeoutError:
+        notes.append(f"{missing} are not shown: Slurm did not answer within {span(SLURM_DEADLINE_S)}.")
+    except BridgeError as error:
+        notes.append(f"{missing} are not shown: {said(error)}")
+    return known, None
 
 
 def _one_line(error: BridgeError) -> str:
@@ -327,14 +342,6 @@ class _Clusters:
             self._terms[asked] = await terms_of(slurm, *asked)
         return Costs(billing_of(spec, self._terms[asked]), self._terms[asked])
 
-    async def costs_if_read(self, explanation: Explanation, notes: list[str]) -> Costs | None:
-        """As `costs`; None, and a note, if Slurm cannot be asked."""
-        try:
-            return await self.costs(explanation)
-        except BridgeError as error:
-            notes.append(f"The costs are not shown: {said(error)}")
-            return None
-
     async def complete(self, world: World, uid: str) -> None:
         """Read the objects to which the pods of this workload refer: owners, volumes, and the object with the gang size."""
         workload = world.workloads[world.key_of_pod[uid]]
@@ -360,17 +367,13 @@ class _Clusters:
             owner = await kube.read_owner(ref, pod.namespace)
             world.apply(ev.OwnerRead(ref, owner, time.time(), pod.namespace))
 
-    async def with_unread_jobs(self, known: Explanation, notes: list[str]) -> Explanation:
+    async def with_unread_jobs(self, known: Explanation) -> Explanation:
         """The explanation, completed by jobs that the bridge has not read: a bridge reads only the grant of a running job."""
         unread = {job_id for job_id, _ in known.states} - {job.id for job in known.jobs}
         if not unread:
             return known
-        try:
-            slurm = await self.slurm()
-            read = [await slurm.job(job_id) for job_id in sorted(unread)]
-        except BridgeError as error:
-            notes.append(f"Details of the job are not shown: {said(error)}")
-            return known
+        slurm = await self.slurm()
+        read = [await slurm.job(job_id) for job_id in sorted(unread)]
         own = [job for job in read if job is not None and (names.parse_job_name(job.name) or ("", ""))[1] == known.key]
         return replace(known, jobs=tuple(sorted((*known.jobs, *own), key=lambda job: job.id)))
 

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from bridge import settings
 from bridge.__main__ import EXIT_CONFIG, main
+from bridge.cli import explain as cli_explain
 from bridge.cli.explain import EXIT_REFUSED, of_manifest, of_pod
 from bridge.cli.explain_text import Answer, as_json, as_text
 from bridge.errors import ConfigError
@@ -237,6 +238,21 @@ async def test_a_running_bridge_is_enough_where_no_cluster_can_be_asked(both: Bo
         text = await told_of_pod(both, "train", bridge=url, kubeconfig=str(tmp_path / "none"))
     assert "It is on node x1" in text
     assert "Events of the pod are not shown: kubeconfig" in text
+
+
+async def test_a_frozen_slurm_is_waited_for_once_and_named_once(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmrestd takes the connection and does not answer, as while slurmctld or its database is frozen."""
+    monkeypatch.setattr(cli_explain, "SLURM_DEADLINE_S", 0.2)
+    story, train = Story(), pod("train")
+    story.runs(train, 17, at=1020.0)
+    frozen = await asyncio.start_server(lambda *_: asyncio.Event().wait(), "127.0.0.1", 0)
+    async with frozen, bridge_that_knows(story) as url:
+        port = frozen.sockets[0].getsockname()[1]
+        both.settings = {**both.settings, "slurm_url": f"http://127.0.0.1:{port}"}
+        text = await told_of_pod(both, "train", bridge=url)
+    assert "It is on node x1" in text
+    [note] = [line.strip() for line in text.splitlines() if "not shown" in line]
+    assert note == "Details of the job, and its costs, are not shown: Slurm did not answer within 1 s."
 
 
 async def test_a_bridge_that_does_not_know_the_pod_is_no_answer(both: Both) -> None:
