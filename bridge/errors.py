@@ -107,7 +107,10 @@ def not_sent(operation: str, side: str) -> Unreachable:
 
 
 class AccountingUnavailable(Unreachable):
-    """slurmdbd, behind slurmrestd, does not answer; its number is always slurm_errors.ACCOUNTING_AWAY."""
+    """slurmdbd, behind slurmrestd, does not answer; its number is always slurm_errors.ACCOUNTING_AWAY.
+
+    If slurmdbd is frozen, the request may take effect later.  The only write to it may: it says the same each time.
+    """
 
 
 class Unanswered(RemoteError):

@@ -597,3 +597,13 @@ def stopped(daemon: str) -> Iterator[None]:
         yield
     finally:
         rig(daemon, "start")
+
+
+@contextmanager
+def frozen(daemon: str) -> Iterator[None]:
+    """Freeze that daemon of the rig (SIGSTOP) while this is entered: it accepts connections, and answers nothing."""
+    rig(daemon, "pause")
+    try:
+        yield
+    finally:
+        rig(daemon, "resume")

@@ -19,7 +19,17 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from bridge.errors import ConfigError, ContractError, Invalid, NotFound, NoUserToken, RemoteError, Unauthorized
+from bridge.errors import (
+    AccountingUnavailable,
+    ConfigError,
+    ContractError,
+    Invalid,
+    NotFound,
+    NoUserToken,
+    RemoteError,
+    Unanswered,
+    Unauthorized,
+)
 from bridge.redaction import without
 from bridge.slurm import bodies, codec, wire
 from bridge.slurm.codec import Listed
@@ -484,6 +494,12 @@ class SlurmClient:
         except Unauthorized as error:
             outcome = "unauthorized"
             raise self._with_advice(error, tokens, user) from None
+        except Unanswered as error:
+            outcome = "unanswered"
+            if _asks_slurmdbd(target):
+                why = f"slurmdbd does not answer ({error.message})"
+                raise AccountingUnavailable(operation, SIDE, why, slurm_errors.ACCOUNTING_AWAY) from None
+            raise
         except RemoteError as error:
             outcome = type(error).__name__.lower()
             raise
@@ -581,6 +597,11 @@ class SlurmClient:
             f"{command(tokens.user)}"
         )
         return Unauthorized(error.operation, SIDE, advice, error.number)
+
+
+def _asks_slurmdbd(target: str) -> bool:
+    """True if slurmrestd asks slurmdbd to answer this request.  All other requests are answered without slurmdbd."""
+    return target.startswith("/slurmdb/") or "/partition" in target
 
 
 def _node_path(name: str) -> str:

@@ -13,14 +13,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from bridge.errors import AccountingUnavailable, BridgeError, Exhausted, RemoteError, said
+from bridge.errors import BridgeError, Exhausted, RemoteError, said
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.codec import Listed, job_number
+from bridge.slurm.codec import job_number
 from bridge.slurm.lists import LeftOut
+from bridge.slurm.partition_reads import PartitionReads
 from scheduler.events import (
     ALL_DECODED,
-    AccountingOutageBegan,
-    AccountingOutageEnded,
     Event,
     JobsPolled,
     OutageBegan,
@@ -29,7 +28,7 @@ from scheduler.events import (
     SlurmNodesPolled,
     UndecodedItems,
 )
-from scheduler.model.slurm import Partition, States, holds_nodes
+from scheduler.model.slurm import States, holds_nodes
 
 TICK_S = 1.0
 BEHIND_TICK_S = 0.03  # after the tick, slurmctld's answers show the started jobs after this time
@@ -38,7 +37,6 @@ NARROW_S = 0.05  # if the window is this narrow, its end counts as the tick
 REST = 2  # the pause after a poll is at least this many times the duration of the poll
 MOST_REST_S = 3.0  # the longest such pause, so that the end of a job is handled within 5 s
 FIRST_BACKOFF_S = 0.5
-ACCOUNTING_RETRY_S = 5.0
 MAX_RETRY_AFTER_S = 30.0  # even if a proxy asks for a longer pause: ends of pods wait for the polls
 MAX_BACKOFF_S = 3.0  # so that ends and new pods are handled within 5 s after an outage (X1)
 
@@ -117,6 +115,7 @@ class Poller:
         self._waiting = waiting
         self._allocating = allocating
         self._accounting_outage = accounting_outage
+        self._partitions = PartitionReads(client, emit, clock, accounting_outage)
         self._interval_s = interval_s
         self._nodes_interval_s = nodes_interval_s
         self._tick = Tick()
@@ -124,15 +123,20 @@ class Poller:
         self._took_s = 0.0  # how long the last poll took
         self._in_outage = False
         self._nodes_due = float("-inf")
-        self._accounting_due = float("-inf")
 
     async def run(self) -> None:
         """Poll for ever.  A failure is reported once, and the poll is repeated with backoff."""
+        try:
+            await self._poll_for_ever()
+        finally:
+            self._partitions.close()
+
+    async def _poll_for_ever(self) -> None:
         backoff_s = FIRST_BACKOFF_S
         while True:
             try:
                 await self.poll()
-                if self._accounting_outage() and self._clock() >= self._accounting_due:
+                if self._accounting_outage() and self._partitions.is_due():
                     await self._try_accounting()
                 if self._clock() >= self._nodes_due:
                     await self.poll_nodes()
@@ -178,28 +182,15 @@ class Poller:
         began = self._clock()
         nodes = await self._client.listed_nodes()
         polled = SlurmNodesPolled(nodes.found, None, began, began, undecoded_names(nodes.left_out))
-        if (partitions := await self._read_partitions()) is not None:
+        if self._partitions.is_due() and (partitions := await self._partitions.read()) is not None:
             undecoded = undecoded_names(partitions.left_out)
             polled = replace(polled, partitions=partitions.found, undecoded_partitions=undecoded)
         self._nodes_due = self._clock() + self._nodes_interval_s
         self._emit(replace(polled, at=self._clock()))
 
-    async def _read_partitions(self) -> Listed[tuple[Partition, ...]] | None:
-        """The partitions; None: slurmdbd does not answer, and without slurmdbd slurmrestd lists no partitions."""
-        try:
-            found = await self._client.listed_partitions()
-        except AccountingUnavailable as error:
-            self._accounting_due = self._clock() + ACCOUNTING_RETRY_S
-            if not self._accounting_outage():
-                self._emit(AccountingOutageBegan(self._clock(), said(error)))
-            return None
-        if self._accounting_outage():
-            self._emit(AccountingOutageEnded(self._clock()))
-        return found
-
     async def _try_accounting(self) -> None:
         """Request the partitions.  If slurmdbd answers again, the nodes are polled at once."""
-        if await self._read_partitions() is not None:
+        if await self._partitions.read() is not None:
             self._nodes_due = float("-inf")
 
     def _note_outage_end(self) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, stopped
+import pytest
+
+from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, frozen, stopped
 
 Space = Callable[[str], str]
 
@@ -75,16 +78,27 @@ def test_slurmctld_stopped_for_half_a_minute(
     assert bridge.ready()
 
 
+@pytest.mark.parametrize(
+    "outage", [lambda: stopped("slurmdbd"), lambda: frozen("mariadb")], ids=["slurmdbd is stopped", "MariaDB is frozen"]
+)
 def test_slurmdbd_away_for_a_minute_under_work_and_at_a_start(
-    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, own_rig: None
+    outage: Callable[[], AbstractContextManager[None]],
+    kube: Kube,
+    slurm: Slurm,
+    space: Space,
+    bridge: BridgeProcess,
+    own_rig: None,
 ) -> None:
-    """Pods come, run and end as ever; accounting learns of their ends when slurmdbd is back."""
+    """Pods come, run and end as ever; accounting learns of their ends when slurmdbd is back.
+
+    While its database is frozen, slurmdbd accepts connections and does not answer.
+    """
     ns = space("alice")
     kube.run(ns, "stays")
     kube.run(ns, "ends-meanwhile")
     eventually("they run", lambda: len(kube.bound(ns)) == 2)
     ended = slurm.live(f"{ns}/ends-meanwhile~")[0]["job_id"]
-    with stopped("slurmdbd"):
+    with outage():
         away_until = time.monotonic() + 60
         eventually("the bridge says so and is ready", lambda: _says_that_accounting_is_away(bridge), within_s=45)
         kube.core.delete_namespaced_pod("ends-meanwhile", ns)

@@ -12,7 +12,9 @@ from bridge.errors import AccountingUnavailable, ContractError, Exhausted, Remot
 from bridge.simulation.virtual_time import START, run
 from bridge.slurm.codec import Listed
 from bridge.slurm.lists import LeftOut
-from bridge.slurm.poll import ACCOUNTING_RETRY_S, BEHIND_TICK_S, MAX_BACKOFF_S, MAX_RETRY_AFTER_S, Poller, Tick
+from bridge.slurm.partition_reads import FROZEN_RETRY_S, PATIENCE_S, RETRY_S
+from bridge.slurm.poll import BEHIND_TICK_S, MAX_BACKOFF_S, MAX_RETRY_AFTER_S, Poller, Tick
+from bridge.slurm.transport import DEFAULT_DEADLINE_S
 from scheduler.events import (
     AccountingOutageBegan,
     AccountingOutageEnded,
@@ -42,6 +44,8 @@ class Slurm:
         self.asked_nodes: list[float] = []
         self.nodes_fail: RemoteError | None = None
         self.accounting_away_until = float("-inf")
+        self.frozen_until = float("-inf")
+        self.asked_partitions: list[float] = []
         self.left_out: tuple[LeftOut, ...] = ()
         self.nodes_left_out: tuple[LeftOut, ...] = ()
         self.takes_s = 0.002
@@ -61,6 +65,12 @@ class Slurm:
         return Listed(NODES, self.nodes_left_out)
 
     async def listed_partitions(self) -> Listed[tuple[Partition, ...]]:
+        now = asyncio.get_running_loop().time()
+        self.asked_partitions.append(now)
+        if now < self.frozen_until:
+            await asyncio.sleep(min(DEFAULT_DEADLINE_S, self.frozen_until - now))
+        if now + DEFAULT_DEADLINE_S <= self.frozen_until:
+            raise AccountingUnavailable("partitions", "Slurm", "slurmdbd does not answer (no answer)", 7000)
         if asyncio.get_running_loop().time() < self.accounting_away_until:
             raise AccountingUnavailable("partitions", "Slurm", "slurmdbd does not answer", 7000)
         return Listed(PARTITIONS)
@@ -268,12 +278,37 @@ def test_while_slurmdbd_is_away_nodes_and_jobs_are_reported_without_partitions_a
         AccountingOutageBegan(told[0].ended, "Slurm: partitions: slurmdbd does not answer (error 7000).")
     ]
     [back] = [event for event in told if isinstance(event, AccountingOutageEnded)]
-    assert START + 60 <= back.at <= START + 60 + ACCOUNTING_RETRY_S + 2
+    assert START + 60 <= back.at <= START + 60 + RETRY_S + 2
     nodes = [event for event in told if isinstance(event, SlurmNodesPolled)]
     assert {event.partitions for event in nodes if event.at < back.at} == {None}
     later = [event for event in nodes if event.at >= back.at]
     assert later[0].partitions == PARTITIONS
     assert later[0].at <= back.at + 0.1, "at once"
+
+
+def test_a_frozen_slurmdbd_delays_no_other_poll_and_is_asked_again_when_slurmrestd_has_given_up() -> None:
+    """Each request for the partitions holds a thread of slurmrestd for up to 90 s, and there are few."""
+    slurm = Slurm({17: RUNS})
+    slurm.frozen_until = START + 300
+    told = polled(slurm, 400)
+    assert not any(isinstance(event, OutageBegan) for event in told)
+    assert max(gaps(slurm.asked)) <= PATIENCE_S + 2
+    frozen = [at for at in slurm.asked_partitions if at < slurm.frozen_until]
+    assert min(gaps(frozen)) >= FROZEN_RETRY_S
+    [began] = [event for event in told if isinstance(event, AccountingOutageBegan)]
+    assert began.why == "Slurm: partitions: slurmdbd does not answer (no answer within 3 s) (error 7000)."
+    assert began.since <= START + PATIENCE_S + 1
+    [back] = [event for event in told if isinstance(event, AccountingOutageEnded)]
+    assert slurm.frozen_until <= back.at <= slurm.frozen_until + FROZEN_RETRY_S + RETRY_S + 2
+
+
+def test_partitions_that_come_late_end_the_outage_at_once() -> None:
+    slurm = Slurm({17: RUNS})
+    slurm.frozen_until = START + 8
+    told = polled(slurm, 20)
+    [back] = [event for event in told if isinstance(event, AccountingOutageEnded)]
+    assert START + 8 <= back.at <= START + 8 + RETRY_S + 2
+    assert len(slurm.asked_partitions) == 2, "the second with the nodes, which are polled at once"
 
 
 def test_a_proxy_that_says_when_to_come_back_is_not_polled_before_but_not_for_ever() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.errors import ContractError, Unanswered, Unauthorized
+from bridge.errors import AccountingUnavailable, ContractError, Unanswered, Unauthorized
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import FileToken, LiteralToken
@@ -157,6 +157,19 @@ async def test_the_outcome_of_a_call_is_reported_in_the_words_of_the_call(cluste
     with pytest.raises(Unanswered, match=r"^Slurm: submit: no answer within 12 s$"):
         await client.submit(spec())
     assert calls == [("submit", "unanswered")]
+
+
+async def test_a_request_without_an_answer_that_needs_slurmdbd_is_an_outage_of_slurmdbd_and_not_of_slurm(
+    cluster: SlurmCluster, wire: Witness
+) -> None:
+    client = await discovered(cluster, wire)
+    wire.told = Unanswered("", "Slurm", "no answer within 12 s")
+    for of_slurmdbd in (client.partitions(), client.find("n"), client.record_end(1, "alice", 0, "ended")):
+        with pytest.raises(AccountingUnavailable, match=r"slurmdbd does not answer \(no answer within 12 s\)"):
+            await of_slurmdbd
+    for of_slurmctld in (client.nodes(), client.states(), client.job(1), client.submit(spec())):
+        with pytest.raises(Unanswered):
+            await of_slurmctld
 
 
 async def test_a_status_that_is_no_known_verdict_on_a_cancel_is_an_error(cluster: SlurmCluster, wire: Witness) -> None:
