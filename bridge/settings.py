@@ -13,7 +13,7 @@ import difflib
 import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -21,11 +21,11 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
+from pydantic_core import ErrorDetails, core_schema
 
 from bridge.errors import ConfigError
 from bridge.kube.lease import LONGEST_S, SHORTEST_S, Terms
-from bridge.settings_mistakes import UNKNOWN_KEY, in_words, place
+from bridge.settings_mistakes import MISSING, UNKNOWN_KEY, in_words, place
 from bridge.settings_policy import GresName, Policy, Priority, Strict
 from bridge.unique_keys import DuplicateKeyError, UniqueKeyLoader
 from scheduler.model.text import line
@@ -36,6 +36,7 @@ from scheduler.translate.job_spec import Translation
 from scheduler.tuning import Config, Tuning
 
 ENVIRONMENT = "SLURM_BRIDGE_"
+MOST_SHOWN = 5  # mistakes in the file
 MOST_CHARACTERS = 2**22  # of the file; a ConfigMap takes a quarter of this
 STANDARD_INPUT = "standard input"  # the file that `-` names: settings that are checked before they are in force
 # Options that are also read from the environment, by field of Settings.
@@ -397,7 +398,8 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> S
     try:
         return Settings.model_validate(written)
     except ValidationError as error:
-        raise ConfigError(f"{path or 'settings'}: {_sentence(error)}", _advice(error)) from None
+        mistakes = _mistakes(error)
+        raise ConfigError(f"{path or 'settings'}: {_sentences(mistakes)}", _advice(mistakes)) from None
 
 
 def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) -> tuple[Settings, frozenset[str]]:
@@ -489,30 +491,40 @@ def _read(path: str) -> dict[str, Any]:
     return content
 
 
-def _sentence(error: ValidationError) -> str:
-    """The first mistake, and how many more there are."""
-    first = error.errors()[0]
-    key, message = place(first), in_words(first)
-    if first["type"] in UNKNOWN_KEY:
-        message = f"unknown key{_near(first['loc'])}"
-    more = error.error_count() - 1
-    rest = f" ({more:,} more like it)" if more else ""
-    sentence = f"{key + ': ' if key else ''}{message}{rest}"
+def _mistakes(error: ValidationError) -> list[ErrorDetails]:
+    """All mistakes, except that a misspelled key is also missing."""
+    found = error.errors()
+    meant = {(*mistake["loc"][:-1], _near(mistake["loc"])) for mistake in found if mistake["type"] in UNKNOWN_KEY}
+    return [mistake for mistake in found if mistake["type"] != MISSING or mistake["loc"] not in meant]
+
+
+def _sentences(mistakes: Sequence[ErrorDetails]) -> str:
+    """The first mistakes, a sentence each, and how many more there are."""
+    more = len(mistakes) - MOST_SHOWN
+    rest = [f"There {'is' if more == 1 else 'are'} {more:,} more."] if more > 0 else []
+    return " ".join([*map(_sentence, mistakes[:MOST_SHOWN]), *rest])
+
+
+def _sentence(mistake: ErrorDetails) -> str:
+    key, message = place(mistake), in_words(mistake)
+    if mistake["type"] in UNKNOWN_KEY:
+        near = _near(mistake["loc"])
+        message = f"unknown key; did you mean {near}?" if near else "unknown key"
+    sentence = f"{key + ': ' if key else ''}{message}"
     return sentence if sentence.endswith("?") else f"{sentence}."
 
 
-def _advice(error: ValidationError) -> str:
-    """ "" where the sentence says what would be right."""
-    first = error.errors()[0]
-    if first["type"] not in UNKNOWN_KEY or _near(first["loc"]):
+def _advice(mistakes: Sequence[ErrorDetails]) -> str:
+    """ "" where the sentences say what would be right."""
+    unknown = [mistake for mistake in mistakes[:MOST_SHOWN] if mistake["type"] in UNKNOWN_KEY]
+    if all(_near(mistake["loc"]) for mistake in unknown):
         return ""
-    return "Remove it, or correct it: docs/settings.md lists all keys."
+    return "Remove unknown keys, or correct them: docs/settings.md lists all keys."
 
 
 def _near(place: tuple[int | str, ...]) -> str:
-    """The known key that is spelled most like the last part of the place, as a question; "": none is."""
-    near = difflib.get_close_matches(str(place[-1]), _keys_at(place[:-1]), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    """The known key that is spelled most like the last part of the place; "": none is."""
+    return next(iter(difflib.get_close_matches(str(place[-1]), _keys_at(place[:-1]), n=1)), "")
 
 
 def _keys_at(place: tuple[int | str, ...]) -> list[str]:

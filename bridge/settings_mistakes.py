@@ -16,11 +16,12 @@ LIST = "must be a list, as [a, b]"
 MAPPING = "must be a mapping of keys to values"
 WHOLE, NUMBER, SWITCH = "must be a whole number", "must be a number", "must be true or false"
 
+MISSING = "missing"
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of a model, of a dataclass
 
 # Of each, the words; they take the bounds from pydantic's context.
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "missing": lambda _: "is not given, and is required",
+    MISSING: lambda _: "is not given, and is required",
     "string_type": lambda _: TEXT,
     "string_too_short": lambda _: "must not be empty",
     "bool_type": lambda _: SWITCH,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -102,7 +103,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("slurm_ulr: http://localhost", "slurm_ulr: unknown key; did you mean slurm_url?"),
-        ("zzz: 1", "zzz: unknown key. Remove it, or correct it: docs/settings.md lists all keys."),
+        ("zzz: 1", "zzz: unknown key. Remove unknown keys, or correct them: docs/settings.md lists all keys."),
         ("policy: {ruels: []}", "policy.ruels: unknown key; did you mean rules?"),
         (
             "policy: {rules: [{namespaces: [a], usr: x, user: y}]}",
@@ -185,8 +186,19 @@ def test_a_value_of_the_wrong_kind_names_its_key(tmp_path: Path, text: str, key:
     assert message.endswith(".")
 
 
-def test_of_many_mistakes_the_first_is_reported_and_the_others_counted(tmp_path: Path) -> None:
-    assert "(2 more like it). Remove it" in mistake(tmp_path, "a: 1\nb: 2\nc: 3")
+def test_of_many_mistakes_the_first_are_reported_and_the_others_counted(tmp_path: Path) -> None:
+    said = mistake(tmp_path, "\n".join(f"{key}: 1" for key in "abcdefg"))
+    assert "a: unknown key. b: unknown key. " in said
+    assert "e: unknown key. There are 2 more. Remove unknown keys" in said
+    assert "f: unknown" not in said
+
+
+def test_a_misspelled_key_is_not_also_reported_as_missing_and_hides_no_other_mistake(tmp_path: Path) -> None:
+    rules = [{"namespaces": ["a"], "usr": "alice"}, {"namespaces": ["b"], "user": "bob", "max_jobs": "many"}]
+    assert mistake(tmp_path, json.dumps({"policy": {"rules": rules}})) == (
+        "policy.rules (1st entry).usr: unknown key; did you mean user? "
+        "policy.rules (2nd entry).max_jobs: must be a whole number."
+    )
 
 
 def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
@@ -407,7 +419,7 @@ def test_any_mistake_in_the_settings_is_reported_in_the_bridges_own_words() -> N
     for error in raised:
         for each in error.errors():
             assert each["type"] not in KINDS or not OF_PYDANTIC.search(in_words(each)), each
-        assert "[key]" not in settings._sentence(error)
+        assert "[key]" not in settings._sentences(error.errors())
     assert found - {"value_error", *UNKNOWN_KEY} == KINDS.keys(), "words for a kind that nothing raises"
 
 
