@@ -245,11 +245,16 @@ async def test_a_frozen_slurm_is_waited_for_once_and_named_once(both: Both, monk
     monkeypatch.setattr(cli_explain, "SLURM_DEADLINE_S", 0.2)
     story, train = Story(), pod("train")
     story.runs(train, 17, at=1020.0)
-    frozen = await asyncio.start_server(lambda *_: asyncio.Event().wait(), "127.0.0.1", 0)
-    async with frozen, bridge_that_knows(story) as url:
-        port = frozen.sockets[0].getsockname()[1]
-        both.settings = {**both.settings, "slurm_url": f"http://127.0.0.1:{port}"}
+    thawed = asyncio.Event()
+
+    async def answer(_: web.Request) -> web.Response:
+        await thawed.wait()
+        return web.Response(status=500)
+
+    async with serving(answer) as frozen, bridge_that_knows(story) as url:
+        both.settings = {**both.settings, "slurm_url": frozen}
         text = await told_of_pod(both, "train", bridge=url)
+        thawed.set()
     assert "It is on node x1" in text
     [note] = [line.strip() for line in text.splitlines() if "not shown" in line]
     assert note == "Details of the job, and its costs, are not shown: Slurm did not answer within 1 s."

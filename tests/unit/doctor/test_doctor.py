@@ -84,7 +84,7 @@ async def test_a_settings_file_that_cannot_be_read_leaves_the_ends_to_be_looked_
 @pytest.mark.parametrize(
     ("key", "sentence", "do"),
     [
-        ("bogus", "bogus: unknown key.", "Remove it, or correct it: "),
+        ("bogus", "bogus: unknown key.", "Remove unknown keys, or correct them: "),
         ("log_levle", "log_levle: unknown key; did you mean log_level?", "Correct it: "),
     ],
 )
