@@ -12,7 +12,7 @@ or the token of that user (user_tokens.py).  So Slurm itself refuses to end a jo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 from urllib.parse import quote, urlencode
@@ -20,14 +20,12 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from bridge.errors import (
-    AccountingUnavailable,
     ConfigError,
     ContractError,
     Invalid,
     NotFound,
     NoUserToken,
     RemoteError,
-    Unanswered,
     Unauthorized,
 )
 from bridge.redaction import without
@@ -42,6 +40,7 @@ from bridge.slurm.responses import (
     plain,
     read,
 )
+from bridge.slurm.slurmdbd_lane import SlurmdbdLane, asks_slurmdbd
 from bridge.slurm.token import TokenSource, command, problem
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
 from bridge.slurm.user_tokens import UserToken, UserTokens
@@ -143,6 +142,7 @@ class SlurmClient:
         self._on_left_out = on_undecodable
         self._clock = clock
         self._stopwatch = stopwatch
+        self._slurmdbd = SlurmdbdLane()
         self._discovery: Discovery | None = None
         self._states_reader = Unchanged(_STATES)
         self._decoded_states: tuple[ListAnswer[wire.JobState], Listed[Mapping[int, States]]] | None = None
@@ -481,7 +481,11 @@ class SlurmClient:
         outcome = "ok"
         tokens = tokens or self._tokens_for(user)
         try:
-            reply = await self._answered(operation, method, target, body, transport, tokens, user)
+
+            def request() -> Awaitable[Reply]:
+                return self._answered(operation, method, target, body, transport, tokens, user)
+
+            reply = await (self._slurmdbd.send(operation, request) if asks_slurmdbd(target) else request())
             answer = read(operation, reply, decoder, write=method != "GET")
             if user and self.user_tokens is not None:
                 self.user_tokens.note_accepted(user)
@@ -494,12 +498,6 @@ class SlurmClient:
         except Unauthorized as error:
             outcome = "unauthorized"
             raise self._with_advice(error, tokens, user) from None
-        except Unanswered as error:
-            outcome = "unanswered"
-            if _asks_slurmdbd(target):
-                why = f"slurmdbd does not answer ({error.message})"
-                raise AccountingUnavailable(operation, SIDE, why, slurm_errors.ACCOUNTING_AWAY) from None
-            raise
         except RemoteError as error:
             outcome = type(error).__name__.lower()
             raise
@@ -597,11 +595,6 @@ class SlurmClient:
             f"{command(tokens.user)}"
         )
         return Unauthorized(error.operation, SIDE, advice, error.number)
-
-
-def _asks_slurmdbd(target: str) -> bool:
-    """True if slurmrestd asks slurmdbd to answer this request.  All other requests are answered without slurmdbd."""
-    return target.startswith("/slurmdb/") or "/partition" in target
 
 
 def _node_path(name: str) -> str:

@@ -1,9 +1,8 @@
 """Reads the partitions of Slurm, which shows outages of slurmdbd: slurmrestd asks slurmdbd for the partitions.
 
-If slurmdbd is away, slurmrestd says so at once.  If slurmdbd or its database is frozen, slurmrestd waits for it for 60 to 90
-seconds.  For that time the request holds one of slurmrestd's few threads (two a core), also after the client has given up.
-So the other polls do not wait for the partitions, and after such a request the next one is sent when the former has surely
-ended.  Meanwhile slurmrestd answers all other requests of the bridge, except those to accounting.
+If slurmdbd is away, slurmrestd says so at once.  If slurmdbd or its database is frozen, slurmrestd waits for it, and holds a
+thread for the request (slurmdbd_lane.py).  So the other polls do not wait for the partitions, and after such a request the
+next one is sent when the former has surely ended.  Meanwhile slurmrestd answers all requests that do not ask slurmdbd.
 """
 
 from __future__ import annotations

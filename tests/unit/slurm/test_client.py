@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import pytest
 from bridge.errors import AccountingUnavailable, ContractError, Unanswered, Unauthorized
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.client import SlurmClient
+from bridge.slurm.slurmdbd_lane import MOST
 from bridge.slurm.token import FileToken, LiteralToken
 from bridge.slurm.transport import Reply
 from bridge.slurm.user_tokens import UserTokens
@@ -167,9 +169,39 @@ async def test_a_request_without_an_answer_that_needs_slurmdbd_is_an_outage_of_s
     for of_slurmdbd in (client.partitions(), client.find("n"), client.record_end(1, "alice", 0, "ended")):
         with pytest.raises(AccountingUnavailable, match=r"slurmdbd does not answer \(no answer within 12 s\)"):
             await of_slurmdbd
+    assert len(wire.asked) == 3
     for of_slurmctld in (client.nodes(), client.states(), client.job(1), client.submit(spec())):
         with pytest.raises(Unanswered):
             await of_slurmctld
+
+
+async def test_requests_that_wait_behind_one_to_a_frozen_slurmdbd_are_not_sent(cluster: SlurmCluster) -> None:
+    """Each of them would hold a thread of slurmrestd for more than a minute, until slurmrestd answers nothing at all."""
+    frozen, all_sent, sent = asyncio.Event(), asyncio.Event(), list[str]()
+
+    class Frozen(Witness):
+        async def exchange(
+            self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
+        ) -> Reply:
+            if "/slurmdb/" not in target:
+                return await super().exchange(method, target, headers, body, deadline_s=deadline_s)
+            sent.append(target)
+            if len(sent) == MOST:
+                all_sent.set()
+            await frozen.wait()
+            raise Unanswered("", "Slurm", "no answer within 12 s")
+
+    client = await discovered(cluster, Frozen(cluster))
+    finds = [asyncio.create_task(client.find(f"n{number}")) for number in range(20)]
+    await all_sent.wait()
+    assert await client.nodes(), "others go on"
+    frozen.set()
+    ended = await asyncio.gather(*finds, return_exceptions=True)
+    assert {type(each) for each in ended} == {AccountingUnavailable}
+    assert len(sent) == MOST
+    with pytest.raises(AccountingUnavailable):
+        await client.find("later")
+    assert len(sent) == MOST + 1, "what comes later is sent: slurmdbd may be well again"
 
 
 async def test_a_status_that_is_no_known_verdict_on_a_cancel_is_an_error(cluster: SlurmCluster, wire: Witness) -> None:
