@@ -142,7 +142,7 @@ class SlurmClient:
         self._on_left_out = on_undecodable
         self._clock = clock
         self._stopwatch = stopwatch
-        self._slurmdbd = SlurmdbdLane()
+        self._slurmdbd = SlurmdbdLane(stopwatch)
         self._discovery: Discovery | None = None
         self._states_reader = Unchanged(_STATES)
         self._decoded_states: tuple[ListAnswer[wire.JobState], Listed[Mapping[int, States]]] | None = None

@@ -1,4 +1,4 @@
-"""The requests that slurmrestd answers with the help of slurmdbd: few at a time, and none behind one without an answer.
+"""The requests that slurmrestd answers with the help of slurmdbd: few at a time, and none soon after one without an answer.
 
 If slurmdbd or its database is frozen, slurmrestd waits for it for 45 to 90 seconds.  For that time the request holds one of
 slurmrestd's few threads (two a core), also after the client has given up.  If such requests held all threads, slurmrestd
@@ -15,6 +15,7 @@ from bridge.slurm.transport import SIDE, Reply
 from scheduler.model.slurm_errors import ACCOUNTING_AWAY
 
 MOST = 2  # at a time
+PAUSE_S = 30.0  # after a request without an answer
 
 
 def asks_slurmdbd(target: str) -> bool:
@@ -25,21 +26,23 @@ def asks_slurmdbd(target: str) -> bool:
 class SlurmdbdLane:
     """See the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, stopwatch: Callable[[], float]) -> None:
+        self._stopwatch = stopwatch
         self._free = asyncio.Semaphore(MOST)
-        self._unanswered = 0
+        self._paused_until = float("-inf")
 
     async def send(self, operation: str, request: Callable[[], Awaitable[Reply]]) -> Reply:
-        """The answer.  Raises AccountingUnavailable if there is none, or if another request got none meanwhile."""
-        before = self._unanswered
+        """The answer.  Raises AccountingUnavailable if there is none, or if another request got none lately."""
         async with self._free:
-            if self._unanswered != before:
-                raise _away(operation, "another request got no answer")
+            if self._stopwatch() < self._paused_until:
+                raise _away(operation, "another request got no answer just now")
             try:
-                return await request()
+                reply = await request()
             except Unanswered as error:
-                self._unanswered += 1
+                self._paused_until = self._stopwatch() + PAUSE_S
                 raise _away(operation, error.message) from None
+            self._paused_until = float("-inf")
+            return reply
 
 
 def _away(operation: str, why: str) -> AccountingUnavailable:

@@ -13,7 +13,7 @@ import pytest
 from bridge.errors import AccountingUnavailable, ContractError, Unanswered, Unauthorized
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.slurmdbd_lane import MOST
+from bridge.slurm.slurmdbd_lane import MOST, PAUSE_S
 from bridge.slurm.token import FileToken, LiteralToken
 from bridge.slurm.transport import Reply
 from bridge.slurm.user_tokens import UserTokens
@@ -167,15 +167,17 @@ async def test_a_request_without_an_answer_that_needs_slurmdbd_is_an_outage_of_s
     client = await discovered(cluster, wire)
     wire.told = Unanswered("", "Slurm", "no answer within 12 s")
     for of_slurmdbd in (client.partitions(), client.find("n"), client.record_end(1, "alice", 0, "ended")):
-        with pytest.raises(AccountingUnavailable, match=r"slurmdbd does not answer \(no answer within 12 s\)"):
+        with pytest.raises(
+            AccountingUnavailable, match=r"slurmdbd does not answer \((no answer within 12 s|another .*)\)"
+        ):
             await of_slurmdbd
-    assert len(wire.asked) == 3
+    assert len(wire.asked) == 1, "one request is enough to see it"
     for of_slurmctld in (client.nodes(), client.states(), client.job(1), client.submit(spec())):
         with pytest.raises(Unanswered):
             await of_slurmctld
 
 
-async def test_requests_that_wait_behind_one_to_a_frozen_slurmdbd_are_not_sent(cluster: SlurmCluster) -> None:
+async def test_soon_after_a_request_to_a_frozen_slurmdbd_no_other_one_is_sent(cluster: SlurmCluster) -> None:
     """Each of them would hold a thread of slurmrestd for more than a minute, until slurmrestd answers nothing at all."""
     frozen, all_sent, sent = asyncio.Event(), asyncio.Event(), list[str]()
 
@@ -191,7 +193,8 @@ async def test_requests_that_wait_behind_one_to_a_frozen_slurmdbd_are_not_sent(c
             await frozen.wait()
             raise Unanswered("", "Slurm", "no answer within 12 s")
 
-    client = await discovered(cluster, Frozen(cluster))
+    now = [0.0]
+    client = await discovered(cluster, Frozen(cluster), stopwatch=lambda: now[0])
     finds = [asyncio.create_task(client.find(f"n{number}")) for number in range(20)]
     await all_sent.wait()
     assert await client.nodes(), "others go on"
@@ -199,9 +202,10 @@ async def test_requests_that_wait_behind_one_to_a_frozen_slurmdbd_are_not_sent(c
     ended = await asyncio.gather(*finds, return_exceptions=True)
     assert {type(each) for each in ended} == {AccountingUnavailable}
     assert len(sent) == MOST
-    with pytest.raises(AccountingUnavailable):
-        await client.find("later")
-    assert len(sent) == MOST + 1, "what comes later is sent: slurmdbd may be well again"
+    for now[0], more in ((PAUSE_S - 1, 0), (PAUSE_S, 1)):
+        with pytest.raises(AccountingUnavailable):
+            await client.find("later")
+        assert len(sent) == MOST + more, now
 
 
 async def test_a_status_that_is_no_known_verdict_on_a_cancel_is_an_error(cluster: SlurmCluster, wire: Witness) -> None:
