@@ -876,6 +876,24 @@ def test_a_new_job_with_the_id_of_the_lost_one_is_distinguished_by_its_time() ->
     assert said[0].annotations == {names.JOB_ID: "17", names.JOB_SINCE: "1970-01-01T00:17:11Z"}
 
 
+def test_a_job_that_is_lost_again_and_replaced_under_the_same_id_has_a_time_of_its_own_on_the_pod() -> None:
+    """The new job was read before its submission was answered.  By the time on the pod the next process knows the job."""
+    story = Story()
+    story.ended(lost(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    [said] = story.acts(SetPodCondition, NOW + 7)
+    story.ended(said, at=NOW + 7)
+    shown = story.bound(TRAIN, 30, "x2")
+    story.sees(replace(shown, annotations={**shown.annotations, **(said.annotations or {})}))
+    story.polls({30: "RUNNING"}, at=NOW + 10)
+    loses(story, NOW + 27)
+    asked = asked_again(story)
+    story.polls({30: "RUNNING"}, at=NOW + 28)
+    story.reads(job_of(TRAIN, 30, nodes="x2", submitted=NOW + 27), at=NOW + 28, granted=grant(30, "x2", gpu=1))
+    story.ended(asked, began=NOW + 27, at=NOW + 29, job_id=30, grant=grant(30, "x2", gpu=1))
+    again = [each.annotations for each in story.acts(SetPodCondition, NOW + 29) if each.annotations]
+    assert again == [{names.JOB_ID: "30", names.JOB_SINCE: "1970-01-01T00:17:32Z"}]
+
+
 def test_what_the_bridge_writes_about_a_new_job_is_no_edit() -> None:
     story = Story()
     story.ended(lost(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
