@@ -22,6 +22,7 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 FORMER_AGAIN_S = 0.5
+_JOB_NAME = names.PREFIX + names.JOB_NAME
 UNREAD_S = 9.0  # so long after the first poll a pod of a previous process waits for jobs whose reads failed
 
 
@@ -85,8 +86,17 @@ def search_for_job(workload: Workload, search: JobSearch, this_pass: Pass) -> De
 
 
 def scan_until(workload: Workload, this_pass: Pass) -> float:
-    """Until when a placeholder of a pod that is older than this process may still be unread (ARCHITECTURE 4)."""
-    return this_pass.world.scanning_until() if this_pass.world.is_inherited(workload) else float("-inf")
+    """Until when a placeholder of a pod that is older than this process may still be unread (ARCHITECTURE 4).
+
+    After that the pod relies on singleton, which holds back only a job of the same name.  So pods that choose the name of
+    their job wait longer: their user may have edited it since the former process asked for the job (V1).
+    """
+    world = this_pass.world
+    until = world.scanning_until() if world.is_inherited(workload) else float("-inf")
+    if until > float("-inf") and any(_JOB_NAME in pod.annotations for pod in workload.members):
+        assert world.first_polled is not None, "jobs are unread only after a poll"
+        return max(until, world.first_polled + UNREAD_S)
+    return until
 
 
 def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 import pytest
 
 from bridge.simulation.invariants.patience import DELETED_S, UNKNOWN_S
+from bridge.simulation.invariants.pod_facts import shows_earlier_job
 from bridge.simulation.invariants.unused_grants import GRANTS_IN_VAIN
 from bridge.simulation.invariants.violation import Violation
 from bridge.simulation.kube import objects
@@ -219,6 +220,14 @@ def test_a_job_of_another_user_that_got_the_id_of_a_lost_one_is_not_the_pods(clu
     options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
     clusters.invariants.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
     assert clusters.invariants.violations == []
+
+
+@pytest.mark.parametrize("since", ["", "2027-01-15T08:00:00Z", "2027-01-15T07:59:59Z"])
+def test_a_pod_shows_an_earlier_job_if_its_time_is_before_the_start_of_the_job(clusters: Clusters, since: str) -> None:
+    job = clusters.slurm.jobs[clusters.job]
+    job.starts = int(objects.epoch("2027-01-15T08:00:00Z"))
+    shown = {"metadata": {"annotations": {names.JOB_SINCE: since} if since else {}}}
+    assert shows_earlier_job(shown, job) is (since == "2027-01-15T07:59:59Z")
 
 
 def test_a_bind_for_a_job_of_another_user_with_a_forged_name_breaks_v2(clusters: Clusters) -> None:

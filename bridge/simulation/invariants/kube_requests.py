@@ -19,6 +19,7 @@ from bridge.simulation.invariants.pod_facts import (
     may_end_before_s,
     requests_of,
     shown_job,
+    shows_earlier_job,
     stood_alone,
 )
 from bridge.simulation.invariants.violation import Judge
@@ -192,21 +193,26 @@ class KubeRequests:
     def _job_of(self, pod: Object, shown: int, sent: float) -> SeenJob | None:
         """The job that the pod names; if Slurm lost that job, the job that replaced it some time ago (S7).
 
-        Slurm may have reused the id of the lost job for other pods of the gang, which run elsewhere.  The pod does not name
-        its replacement yet.  So a replacement whose user the policy does not allow any more is not known to be the pod's job
-        (V7).
+        Slurm may have reused the id of the lost job for other pods of the gang, which run elsewhere.  The pod does not show
+        its replacement, or the replacement's time, yet.  So a replacement whose user the policy does not allow any more is
+        not known to be the pod's job (V7).
         """
         job = self.seen.slurm.job(shown)
         node = self.seen.known_as(pod["spec"]["nodeName"])
         if job is not None and stood_alone(pod, job):
             job = None  # the pod's own job was lost, and a job of its gang got the id
+        if job is not None and shows_earlier_job(pod, job) and not self._is_given(job):
+            job = None
         if job is not None and self.seen.is_for(job, pod) and (job.ended or node in self.seen.held_by(job)):
             return job
         own = (other for other in self.seen.ours() if self.seen.is_for(other, pod))
         own = (other for other in own if not stood_alone(pod, other))
-        given = (other for other in own if self.seen.tenants.gives_now(self.seen.home(other.name), other.user))
-        holding = (other for other in given if other.holds and node in other.nodes)
+        holding = (other for other in own if self._is_given(other) and other.holds and node in other.nodes)
         return next((other for other in holding if self.seen.of_slurm(other.starts) < sent - ON_ITS_WAY_S), None)
+
+    def _is_given(self, job: SeenJob) -> bool:
+        """True if the policy gives the user of the job to the pods of its namespace now."""
+        return self.seen.tenants.gives_now(self.seen.home(job.name), job.user)
 
     def _job_lived(self, pod: Object, job: SeenJob | None, sent: float, ends: float, not_before_s: float | None) -> str:
         pod_name = full_name(pod)

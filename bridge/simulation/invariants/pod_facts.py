@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bridge.simulation.kube.objects import epoch
 from bridge.simulation.observations import Object, SeenJob
 from scheduler import names
 from scheduler.model.quantity import amount
@@ -40,6 +41,12 @@ def stood_alone(pod: Mapping[str, Any], job: SeenJob) -> bool:
     meta, named = pod["metadata"], names.parse_job_name(job.name)
     own = named is not None and named[1] == names.workload_key(meta["uid"])
     return not own and (meta.get("annotations") or {}).get(names.SIZE) == "1" and (job.tasks > 1 or bool(job.het_id))
+
+
+def shows_earlier_job(pod: Mapping[str, Any], job: SeenJob) -> bool:
+    """True if the pod shows a time before the start of this job, which replaced a job that the pod shows, under its id."""
+    since = (pod["metadata"].get("annotations") or {}).get(names.JOB_SINCE)
+    return since is not None and bool(job.starts) and epoch(since) < job.starts
 
 
 def may_end_before_s(pod: Object) -> float:

@@ -233,6 +233,20 @@ def test_pods_that_are_older_than_this_process_wait_until_the_unknown_jobs_were_
     assert [bind.job_id for bind in story.acts(BindPod, QUIET_END)] == [15]
 
 
+def test_pods_that_name_their_job_wait_longer_because_singleton_holds_back_only_jobs_of_that_name() -> None:
+    """The user may have edited the name after the former process had asked for the job, which is still to be read."""
+    story = Story()
+    story.sees(TRAIN, pod("named", says={"job-name": "nightly"}, created=OLD))
+    story.polls({15: "RUNNING"}, at=START)
+    story.decides(START)  # the read of the job gets no answer
+    asked: list[tuple[float, str]] = []
+    for at in (2.9, 3.0, 8.9, 9.0):
+        for submission in story.acts(AllocateNow, START + at):
+            asked.append((at, submission.spec.name.partition("~")[0]))
+            story.ended(submission, at=START + at, job_id=16 + len(asked), grant=grant(16 + len(asked)))
+    assert asked == [(3.0, "hpc/train"), (9.0, "nightly")]
+
+
 def test_the_time_in_which_they_wait_for_unknown_jobs_does_not_pass_in_an_outage_of_slurm() -> None:
     story = Story()
     story.polls({15: "RUNNING"}, at=START + 0.1)
