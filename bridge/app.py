@@ -108,7 +108,7 @@ class Bridge:
             lambda: self.world.cluster,
         )
         self.loop = Loop(self.world, self.executor, clock, observer, self.guard, leads)
-        self._left_out = on_undecodable
+        self._on_undecodable = on_undecodable
         self._clock = clock
         self._user_tokens = slurm.user_tokens
         self._mirror = mirror
@@ -139,7 +139,7 @@ class Bridge:
     def undecoded(self, thing: Undecoded) -> None:
         """Report an object of Kubernetes that cannot be decoded."""
         which = "/".join(filter(None, (thing.namespace, thing.name)))
-        self._left_out(f"{thing.kind}s", which, thing.why)
+        self._on_undecodable(f"{thing.kind}s", which, thing.why)
         self.executor.post_undecoded(thing)
 
     def _emit(self, event: Event) -> None:

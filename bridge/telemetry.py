@@ -197,7 +197,7 @@ class Telemetry:
     def on_undecodable(self, side: Side) -> Callable[[str, str, str], None]:
         """The hook for items of lists that could not be read.  Each item is counted each time, and logged once."""
 
-        def on_left_out(list_name: str, which: str, why: str) -> None:
+        def on_undecoded(list_name: str, which: str, why: str) -> None:
             self._unreadable.add(1, {"side": side.value, "list": list_name})
             if (key := f"{side.value} {list_name} {which}") not in self._unreadable_logged:
                 _remember(self._unreadable_logged, key, why)
@@ -209,7 +209,7 @@ class Telemetry:
                     why,
                 )
 
-        return on_left_out
+        return on_undecoded
 
     def on_unsolicited(self) -> None:
         """Count that a connection to slurmrestd answered twice, or without a request."""

@@ -54,7 +54,7 @@ TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - the name of a header
 NOTHING_TO_END = (slurm_errors.UNKNOWN_JOB, slurm_errors.ALREADY_ENDED, slurm_errors.ANOTHERS_NAME)
 RENEWING = (401, 511)  # HTTP statuses if slurmrestd does not accept the token: bad, expired or of another cluster
 OnCall = Callable[[str, float, str], None]
-OnLeftOut = Callable[[str, str, str], None]
+OnUndecoded = Callable[[str, str, str], None]
 
 
 _E = TypeVar("_E", bound=Envelope)
@@ -99,7 +99,7 @@ def _no_hook(operation: str, seconds: float, outcome: str) -> None:
     """Does nothing."""
 
 
-def _no_left_out_hook(list_name: str, which: str, why: str) -> None:
+def _no_undecoded_hook(list_name: str, which: str, why: str) -> None:
     """Does nothing."""
 
 
@@ -127,7 +127,7 @@ class SlurmClient:
         versions: tuple[ApiVersion, ...] = API_VERSIONS,
         deadline_s: float = DEFAULT_DEADLINE_S,
         on_call: OnCall = _no_hook,
-        on_undecodable: OnLeftOut = _no_left_out_hook,
+        on_undecodable: OnUndecoded = _no_undecoded_hook,
         clock: Callable[[], float] = time.time,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -139,7 +139,7 @@ class SlurmClient:
         self._versions = versions
         self._deadline_s = deadline_s
         self._on_call = on_call
-        self._on_left_out = on_undecodable
+        self._on_undecoded = on_undecodable
         self._clock = clock
         self._stopwatch = stopwatch
         self._slurmdbd = SlurmdbdLane(stopwatch)
@@ -262,7 +262,7 @@ class SlurmClient:
         """
         answer = await self._get("states", self._path("jobs/state/"), self._states_reader, transport=self._polls)
         if self._decoded_states is None or self._decoded_states[0] is not answer:
-            self._decoded_states = answer, self._report_left_out("jobs/state", codec.job_states(answer))
+            self._decoded_states = answer, self._report_undecoded("jobs/state", codec.job_states(answer))
         return self._decoded_states[1]
 
     async def job(self, job_id: int) -> Job | None:
@@ -310,10 +310,10 @@ class SlurmClient:
     async def listed_nodes(self) -> Listed[tuple[SlurmNode, ...]]:
         """Every node of Slurm (`GET nodes/`: 2.6 kB a node, 0.8 s for 5,000)."""
         answer = await self._get("nodes", self._path("nodes/"), _NODES)
-        left_out = {item.key for item in answer.left_out}
-        kept = {name: count for name, count in self._cpus_per_core.items() if name in left_out}
+        undecoded = {item.key for item in answer.undecoded}
+        kept = {name: count for name, count in self._cpus_per_core.items() if name in undecoded}
         self._cpus_per_core = kept | codec.cpus_per_core(answer.items)
-        return self._report_left_out("nodes", codec.nodes(answer))
+        return self._report_undecoded("nodes", codec.nodes(answer))
 
     async def node(self, name: str) -> SlurmNode:
         """One node (`GET node/{name}`).  Raises Unanswered if Slurm has no such node: its answer has no error number."""
@@ -327,12 +327,12 @@ class SlurmClient:
     async def listed_partitions(self) -> Listed[tuple[Partition, ...]]:
         """Every partition (`GET partitions/`)."""
         answer = await self._get("partitions", self._path("partitions/"), _PARTITIONS)
-        return self._report_left_out("partitions", codec.partitions(answer))
+        return self._report_undecoded("partitions", codec.partitions(answer))
 
-    def _report_left_out(self, list_name: str, listed: Listed[_N]) -> Listed[_N]:
+    def _report_undecoded(self, list_name: str, listed: Listed[_N]) -> Listed[_N]:
         """Report the unreadable items of the list.  Returns the list."""
-        for item in listed.left_out:
-            self._on_left_out(list_name, "" if item.key is None else plain(str(item.key)), plain(item.why))
+        for item in listed.undecoded:
+            self._on_undecoded(list_name, "" if item.key is None else plain(str(item.key)), plain(item.why))
         return listed
 
     # --- nodes: with the acting token and no user, because Slurm lets no tenant change nodes
@@ -388,7 +388,7 @@ class SlurmClient:
             return ()
         path = f"/slurmdb/{self._api}/jobs/?{urlencode({'job_name': name})}"
         answer = await self._get("find", path, _ACCOUNTED)
-        self._report_left_out("slurmdb jobs", Listed(None, answer.left_out))
+        self._report_undecoded("slurmdb jobs", Listed(None, answer.undecoded))
         return _decoded("find", lambda a: codec.live_ids(a, name), answer)
 
     async def record_end(self, job_id: int, user: str, exit_code: int, comment: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from bridge.slurm import wire
-from bridge.slurm.lists import LeftOut, ListAnswer
+from bridge.slurm.lists import ListAnswer, UndecodedItem
 from bridge.slurm.responses import plain
 from bridge.slurm.wire import moment
 from scheduler.model.amounts import EMPTY
@@ -42,16 +42,16 @@ _I = TypeVar("_I")
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[_T]):
-    """A decoded list.  left_out: its items that could not be read; their objects exist all the same."""
+    """A decoded list.  undecoded: its items that could not be read; their objects exist all the same."""
 
     found: _T
-    left_out: tuple[LeftOut, ...] = ()
+    undecoded: tuple[UndecodedItem, ...] = ()
 
 
 def job_states(answer: ListAnswer[wire.JobState]) -> Listed[Mapping[int, States]]:
     """Job id to states.  The tasks of an array share an id; a task that has not ended is shown first."""
     found: dict[int, States] = {}
-    left_out: list[LeftOut] = list(answer.left_out)
+    undecoded: list[UndecodedItem] = list(answer.undecoded)
     for job in answer.items:
         text, now = job.job_id, states(job.state)
         if isinstance(text, str) and text.isdecimal() and len(text) < 10:  # nearly all, so this goes first
@@ -60,11 +60,11 @@ def job_states(answer: ListAnswer[wire.JobState]) -> Listed[Mapping[int, States]
         try:
             job_id = job_number(text)
         except ValueError as error:
-            left_out.append(LeftOut(None, str(error)))
+            undecoded.append(UndecodedItem(None, str(error)))
             continue
         if job_id not in found or not is_ended(now):
             found[job_id] = now
-    return Listed(found, tuple(left_out))
+    return Listed(found, tuple(undecoded))
 
 
 _JOB_ID = re.compile(r"[0-9]{1,10}(?![0-9])")
@@ -206,13 +206,13 @@ def nodes(answer: ListAnswer[wire.Node]) -> Listed[tuple[SlurmNode, ...]]:
 
 def _each(answer: ListAnswer[_I], make: Callable[[_I], _T], key: Callable[[_I], str]) -> Listed[tuple[_T, ...]]:
     found: list[_T] = []
-    left_out = list(answer.left_out)
+    undecoded = list(answer.undecoded)
     for item in answer.items:
         try:
             found.append(make(item))
         except ValueError as error:
-            left_out.append(LeftOut(key(item), str(error)))
-    return Listed(tuple(found), tuple(left_out))
+            undecoded.append(UndecodedItem(key(item), str(error)))
+    return Listed(tuple(found), tuple(undecoded))
 
 
 def slurm_node(node: wire.Node) -> SlurmNode:
@@ -324,6 +324,6 @@ def live_ids(answer: ListAnswer[wire.AccountedJob], name: str) -> tuple[int, ...
         for job in answer.items
         if job.name == name and not job.time.end and not is_ended(states(job.state.current))
     }
-    for record in answer.left_out:
+    for record in answer.undecoded:
         alive.add(job_number(record.key if record.key is not None else "a record without an id"))
     return tuple(sorted(alive))

@@ -26,7 +26,7 @@ UNDECODABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class UndecodedItem:
     """An item that cannot be read.  key: its id or name as the server wrote it; None if that cannot be read either."""
 
     key: str | int | None
@@ -37,7 +37,7 @@ class ListAnswer(Envelope, Generic[_I_co], kw_only=True):
     """An answer that is a list."""
 
     items: tuple[_I_co, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    undecoded: tuple[UndecodedItem, ...] = ()
 
 
 class ListDecoder(Generic[_I]):
@@ -69,18 +69,18 @@ class ListDecoder(Generic[_I]):
     def _one_by_one(self, body: bytes) -> ListAnswer[_I]:
         envelope, texts = self._split(body)
         items: list[_I] = []
-        left_out: list[LeftOut] = []
+        undecoded: list[UndecodedItem] = []
         for text in texts:
             try:
                 items.append(self._item.decode(text))
             except UNDECODABLE as error:
-                left_out.append(LeftOut(self._name_of(text), str(error)))
+                undecoded.append(UndecodedItem(self._name_of(text), str(error)))
         return ListAnswer(
             errors=envelope.errors,
             warnings=envelope.warnings,
             meta=envelope.meta,
             items=tuple(items),
-            left_out=tuple(left_out),
+            undecoded=tuple(undecoded),
         )
 
     def _split(self, body: bytes) -> tuple[Envelope, list[bytes]]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from bridge.errors import BridgeError, Exhausted, RemoteError, said
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.codec import job_number
-from bridge.slurm.lists import LeftOut
+from bridge.slurm.lists import UndecodedItem
 from bridge.slurm.partition_reads import PartitionReads
 from scheduler.events import (
     ALL_DECODED,
@@ -175,15 +175,15 @@ class Poller:
                 self._tick.started_between(low, ended)
         self._took_s = ended - began
         self._last_poll = (began, states)
-        self._emit(JobsPolled(began, ended, states, undecoded_jobs(listed.left_out)))
+        self._emit(JobsPolled(began, ended, states, undecoded_jobs(listed.undecoded)))
 
     async def poll_nodes(self) -> None:
         """Read the nodes and partitions.  Raises RemoteError."""
         began = self._clock()
         nodes = await self._client.listed_nodes()
-        polled = SlurmNodesPolled(nodes.found, None, began, began, undecoded_names(nodes.left_out))
+        polled = SlurmNodesPolled(nodes.found, None, began, began, undecoded_names(nodes.undecoded))
         if self._partitions.is_due() and (partitions := await self._partitions.read()) is not None:
-            undecoded = undecoded_names(partitions.left_out)
+            undecoded = undecoded_names(partitions.undecoded)
             polled = replace(polled, partitions=partitions.found, undecoded_partitions=undecoded)
         self._nodes_due = self._clock() + self._nodes_interval_s
         self._emit(replace(polled, at=self._clock()))
@@ -205,22 +205,22 @@ class Poller:
             self._emit(OutageBegan(Side.SLURM, self._clock(), said(error)))
 
 
-def undecoded_jobs(left_out: Sequence[LeftOut]) -> UndecodedItems:
+def undecoded_jobs(items: Sequence[UndecodedItem]) -> UndecodedItems:
     """The jobs that could not be read."""
-    return _undecoded(left_out, job_number)
+    return _undecoded(items, job_number)
 
 
-def undecoded_names(left_out: Sequence[LeftOut]) -> UndecodedItems:
+def undecoded_names(items: Sequence[UndecodedItem]) -> UndecodedItems:
     """The nodes or partitions that could not be read."""
-    return _undecoded(left_out, str)
+    return _undecoded(items, str)
 
 
-def _undecoded(left_out: Sequence[LeftOut], key: Callable[[str | int], str | int]) -> UndecodedItems:
-    if not left_out:
+def _undecoded(items: Sequence[UndecodedItem], key: Callable[[str | int], str | int]) -> UndecodedItems:
+    if not items:
         return ALL_DECODED
     keys: set[int | str] = set()
     nameless = False
-    for item in left_out:
+    for item in items:
         if item.key is None:
             nameless = True
             continue

@@ -175,9 +175,9 @@ def _sound(value: Any) -> None:
     for moment in _named(value, {"submitted", "starts", "ends", "preempted"}):
         assert moment is None or 0 < moment <= LAST_MOMENT
         assert moment is None or clock(moment, NOW)
-    for left_out in _named(value, {"left_out"}):
-        JobsPolled(NOW, NOW, {}, undecoded_jobs(left_out))
-        SlurmNodesPolled((), (), NOW, undecoded_nodes=undecoded_names(left_out))
+    for undecoded in _named(value, {"undecoded"}):
+        JobsPolled(NOW, NOW, {}, undecoded_jobs(undecoded))
+        SlurmNodesPolled((), (), NOW, undecoded_nodes=undecoded_names(undecoded))
 
 
 def _named(value: Any, wanted: set[str]) -> list[Any]:

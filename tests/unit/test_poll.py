@@ -11,7 +11,7 @@ import pytest
 from bridge.errors import AccountingUnavailable, ContractError, Exhausted, RemoteError, Unreachable
 from bridge.simulation.virtual_time import START, run
 from bridge.slurm.codec import Listed
-from bridge.slurm.lists import LeftOut
+from bridge.slurm.lists import UndecodedItem
 from bridge.slurm.partition_reads import FROZEN_RETRY_S, PATIENCE_S, RETRY_S
 from bridge.slurm.poll import BEHIND_TICK_S, MAX_BACKOFF_S, MAX_RETRY_AFTER_S, Poller, Tick
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
@@ -46,8 +46,8 @@ class Slurm:
         self.accounting_away_until = float("-inf")
         self.frozen_until = float("-inf")
         self.asked_partitions: list[float] = []
-        self.left_out: tuple[LeftOut, ...] = ()
-        self.nodes_left_out: tuple[LeftOut, ...] = ()
+        self.undecoded: tuple[UndecodedItem, ...] = ()
+        self.nodes_undecoded: tuple[UndecodedItem, ...] = ()
         self.takes_s = 0.002
 
     async def listed_states(self) -> Listed[dict[int, States]]:
@@ -56,13 +56,13 @@ class Slurm:
         await asyncio.sleep(self.takes_s)
         if isinstance(self.last, RemoteError):
             raise self.last
-        return Listed(self.last, self.left_out)
+        return Listed(self.last, self.undecoded)
 
     async def listed_nodes(self) -> Listed[tuple[SlurmNode, ...]]:
         self.asked_nodes.append(asyncio.get_running_loop().time())
         if self.nodes_fail is not None:
             raise self.nodes_fail
-        return Listed(NODES, self.nodes_left_out)
+        return Listed(NODES, self.nodes_undecoded)
 
     async def listed_partitions(self) -> Listed[tuple[Partition, ...]]:
         now = asyncio.get_running_loop().time()
@@ -251,8 +251,8 @@ def test_grants_are_seen_right_behind_slurms_tick_once_it_is_known(takes_s: floa
 
 def test_what_could_not_be_read_of_a_list_is_reported_with_the_poll() -> None:
     slurm = Slurm({17: RUNS})
-    slurm.left_out = (LeftOut("18", "no states"), LeftOut("53+0", "no states"))
-    slurm.nodes_left_out = (LeftOut("x2", "no name"), LeftOut(None, "nothing at all"))
+    slurm.undecoded = (UndecodedItem("18", "no states"), UndecodedItem("53+0", "no states"))
+    slurm.nodes_undecoded = (UndecodedItem("x2", "no name"), UndecodedItem(None, "nothing at all"))
     jobs, nodes = polled(slurm, 0.5)
     assert isinstance(jobs, JobsPolled)
     assert jobs.undecoded == UndecodedItems(frozenset({18, 53}))
@@ -262,7 +262,7 @@ def test_what_could_not_be_read_of_a_list_is_reported_with_the_poll() -> None:
 
 def test_a_job_whose_id_is_none_may_be_any_job() -> None:
     slurm = Slurm({17: RUNS})
-    slurm.left_out = (LeftOut("soon", "not a job id"),)
+    slurm.undecoded = (UndecodedItem("soon", "not a job id"),)
     jobs = polled(slurm, 0.5)[0]
     assert isinstance(jobs, JobsPolled)
     assert 4711 in jobs.undecoded

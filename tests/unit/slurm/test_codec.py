@@ -87,7 +87,7 @@ def test_the_state_of_an_array_is_that_of_a_task_that_lives() -> None:
 def test_a_job_whose_id_is_none_does_not_hide_the_others(none: object) -> None:
     listed = states(("7", ["PENDING"]), (none, ["PENDING"]), (8, ["RUNNING"]))
     assert listed.found == {7: {"PENDING"}, 8: {"RUNNING"}}
-    assert [each.key for each in listed.left_out] == [None]
+    assert [each.key for each in listed.undecoded] == [None]
 
 
 def test_an_invalid_time_is_unknown_and_the_job_is_read_all_the_same() -> None:

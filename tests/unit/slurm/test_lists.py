@@ -9,7 +9,7 @@ import pytest
 
 from bridge.errors import ContractError
 from bridge.json_text import parts
-from bridge.slurm.lists import LeftOut, ListDecoder
+from bridge.slurm.lists import ListDecoder, UndecodedItem
 from bridge.slurm.responses import read
 from bridge.slurm.transport import Reply
 
@@ -29,14 +29,14 @@ def listed(*items: str, more: str = "") -> bytes:
     return f'{{"meta": {{}}, "nodes": [{", ".join(items)}]{more}, "errors": []}}'.encode()
 
 
-def names_and_left_out(body: bytes) -> tuple[list[str], list[str | int | None]]:
+def names_and_undecoded(body: bytes) -> tuple[list[str], list[str | int | None]]:
     answer = read("nodes", Reply(200, {}, body), DECODER, write=False)
-    return [item.name for item in answer.items], [each.key for each in answer.left_out]
+    return [item.name for item in answer.items], [each.key for each in answer.undecoded]
 
 
 def test_a_list_that_makes_sense_is_whole() -> None:
-    assert names_and_left_out(listed(*GOOD)) == (["x1", "x2"], [])
-    assert names_and_left_out(listed()) == ([], [])
+    assert names_and_undecoded(listed(*GOOD)) == (["x1", "x2"], [])
+    assert names_and_undecoded(listed()) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def test_a_list_that_makes_sense_is_whole() -> None:
     ],
 )
 def test_an_item_that_cannot_be_read_is_left_out_by_its_name(broken: str) -> None:
-    assert names_and_left_out(listed(GOOD[0], broken, GOOD[1])) == (["x1", "x2"], ["bad"])
+    assert names_and_undecoded(listed(GOOD[0], broken, GOOD[1])) == (["x1", "x2"], ["bad"])
 
 
 @pytest.mark.parametrize("broken", ["5", "null", '"x3"', "[]", "{}", '{"name": []}', DEEP, '{"name": ' + DEEP + "}"])
 def test_an_item_without_a_name_is_left_out_without_one(broken: str) -> None:
-    assert names_and_left_out(listed(GOOD[0], broken, GOOD[1])) == (["x1", "x2"], [None])
+    assert names_and_undecoded(listed(GOOD[0], broken, GOOD[1])) == (["x1", "x2"], [None])
 
 
 def test_why_an_item_was_left_out_is_kept() -> None:
     answer = DECODER.decode(listed('{"name": "bad", "cpus": "many"}'))
-    assert answer.left_out == (LeftOut("bad", "Expected `int`, got `str` - at `$.cpus`"),)
+    assert answer.undecoded == (UndecodedItem("bad", "Expected `int`, got `str` - at `$.cpus`"),)
 
 
 def test_errors_of_the_answer_are_read_beside_a_broken_item() -> None:
@@ -103,4 +103,4 @@ def test_a_text_that_never_ends_is_no_list_and_takes_no_time_without_end() -> No
     """A proxy cut the answer inside a string full of quotes: 4 MB of these would take a day."""
     body = b'{"nodes": [{"name": "' + b'\\"' * 2_000_000 + b"}"
     with pytest.raises(ContractError):
-        names_and_left_out(body)
+        names_and_undecoded(body)
