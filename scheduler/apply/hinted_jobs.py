@@ -46,6 +46,14 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
         _attach(workload, job)
 
 
+def take_late_hint(world: World, workload: Workload, pod: Pod) -> None:
+    """As `take_hint`, for an id that was written after the first list.  Without it the job may have been read as foreign."""
+    if (job_id := shown_id(pod)) is not None and job_id in world.foreign:
+        world.foreign.discard(job_id)
+        world.schedule_read(job_id, world.last_poll_began)
+    take_hint(world, workload, pod)
+
+
 def take_hint_of_surplus(world: World, alone: Workload, pod: Pod) -> None:
     """The waiting pod left its gang: take the job id that it shows, unless that job is known to be of another workload.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from scheduler import events as ev
 from scheduler import names
-from scheduler.apply.hinted_jobs import take_hint
+from scheduler.apply.hinted_jobs import take_hint, take_late_hint
 from scheduler.apply.membership import take_workload
 from scheduler.apply.relabelled import gather
 from scheduler.apply.settling import counts_the_same, settle, settle_and_refresh, settle_left
@@ -163,6 +163,8 @@ def _our_pod(world: World, pod: Pod) -> None:
     came_to_node = bool(pod.node) and (before is None or not before.node)
     if came_to_node:
         _note_binder(world, workload, before, pod)
+    if before is not None and _shows_late_write(world, workload, before, pod):
+        take_late_hint(world, workload, pod)
     note_edits(workload, before, pod)
     confirmation.observe(workload, pod)
     if before is not None and stays(before) and not stays(pod):
@@ -187,6 +189,18 @@ def _our_pod(world: World, pod: Pod) -> None:
     settle_left(world, key, workload)
     if before is None and pod.node:
         _follow_relabelled(world, workload, pod)
+
+
+def _shows_late_write(world: World, workload: Workload, before: Pod, pod: Pod) -> bool:
+    """True if a previous process may have written which job replaced the lost job of the pod (S7).
+
+    Such a write may take effect until the quiet period is over, after the list that showed the pod with the lost job.
+    """
+    shown = shown_id(pod)
+    if not before.node or shown in (None, workload.hint, shown_id(before)) or names.JOB_SINCE not in pod.annotations:
+        return False
+    is_late = world.is_older(pod) and world.newest_event_at < world.quiet_until()
+    return is_late and workload.hint is not None and not world.is_listed_alive(workload.hint)
 
 
 def _follow_relabelled(world: World, workload: Workload, pod: Pod) -> None:

@@ -36,8 +36,10 @@ from scheduler.explain import explain
 from scheduler.model.kubernetes import Namespace, Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, Partition
+from scheduler.model.text import dated
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
 from scheduler.state.jobs import MAX_UNREADABLE
+from scheduler.state.named_job import TIME_FORMAT
 from tests.builders import (
     CLUSTER,
     CONFIG,
@@ -848,3 +850,21 @@ def test_a_job_that_was_taken_over_stays_the_pods_without_a_doubt_when_the_polic
     assert lives_on(story, {17: "RUNNING"}, job, at=NOW + 3) == []
     assert story.world.placeholders[17].key == key_of(TRAIN)
     assert not story.world.rejected
+
+
+@pytest.mark.parametrize(("at", "is_kept"), [(START + 5, True), (START + 13, False)], ids=["at first", "too late"])
+def test_a_pod_keeps_the_job_whose_id_the_former_process_writes_late_though_a_label_gives_another_user(
+    at: float, is_kept: bool
+) -> None:
+    """The write is on its way when the next process begins; it takes effect before the quiet period is over (S7, V7)."""
+    story = story_of(user="bob")
+    shown = runs_since_before(story)
+    job = job_of(TRAIN, 18, submitted=START - 50)
+    story.polls({18: "RUNNING"}, at=START + 1)
+    story.reads(job, at=START + 1, granted=grant(18))
+    named = {names.JOB_ID: "18", names.JOB_SINCE: dated(START - 49, TIME_FORMAT)}
+    story.polls({18: "RUNNING"}, at=at)
+    story.sees(replace(shown, annotations={**shown.annotations, **named}))
+    acts = lives_on(story, {18: "RUNNING"}, job, at=at + 1, seconds=90)
+    assert not is_kept or not [each for each in acts if isinstance(each, ENDS)]
+    assert (18 in story.world.workloads[key_of(TRAIN)].jobs) is is_kept
