@@ -37,6 +37,7 @@ from scheduler.tuning import Config, Tuning
 
 ENVIRONMENT = "SLURM_BRIDGE_"
 MOST_SHOWN = 5  # mistakes in the file
+MOST_OF_SENTENCE = 400  # characters
 MOST_CHARACTERS = 2**22  # of the file; a ConfigMap takes a quarter of this
 STANDARD_INPUT = "standard input"  # the file that `-` names: settings that are checked before they are in force
 # Options that are also read from the environment, by field of Settings.
@@ -399,7 +400,7 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> S
         return Settings.model_validate(written)
     except ValidationError as error:
         mistakes = _mistakes(error)
-        raise ConfigError(f"{path or 'settings'}: {_sentences(mistakes)}", _advice(mistakes)) from None
+        raise ConfigError(f"{path or 'settings'}: {_sentences(mistakes, written)}", _advice(mistakes)) from None
 
 
 def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) -> tuple[Settings, frozenset[str]]:
@@ -498,19 +499,19 @@ def _mistakes(error: ValidationError) -> list[ErrorDetails]:
     return [mistake for mistake in found if mistake["type"] != MISSING or mistake["loc"] not in meant]
 
 
-def _sentences(mistakes: Sequence[ErrorDetails]) -> str:
+def _sentences(mistakes: Sequence[ErrorDetails], written: Mapping[str, Any]) -> str:
     """The first mistakes, a sentence each, and how many more there are."""
     more = len(mistakes) - MOST_SHOWN
     rest = [f"There {'is' if more == 1 else 'are'} {more:,} more."] if more > 0 else []
-    return " ".join([*map(_sentence, mistakes[:MOST_SHOWN]), *rest])
+    return " ".join([*(_sentence(mistake, written) for mistake in mistakes[:MOST_SHOWN]), *rest])
 
 
-def _sentence(mistake: ErrorDetails) -> str:
-    key, message = place(mistake), in_words(mistake)
+def _sentence(mistake: ErrorDetails, written: Mapping[str, Any]) -> str:
+    key, message = place(mistake, written), in_words(mistake)
     if mistake["type"] in UNKNOWN_KEY:
         near = _near(mistake["loc"])
         message = f"unknown key; did you mean {near}?" if near else "unknown key"
-    sentence = f"{key + ': ' if key else ''}{message}"
+    sentence = line(f"{key + ': ' if key else ''}{message}", MOST_OF_SENTENCE)
     return sentence if sentence.endswith("?") else f"{sentence}."
 
 
@@ -532,7 +533,7 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
     whole = schema()
     here = whole
     for part in place:
-        inside = here["items"] if isinstance(part, int) else here.get("properties", {}).get(part)
+        inside = here.get("items") if isinstance(part, int) else here.get("properties", {}).get(part)
         here = definition(inside or here["additionalProperties"], whole)
     return list(here["properties"])
 

@@ -48,19 +48,30 @@ def in_words(error: ErrorDetails) -> str:
     return error["msg"].removeprefix("Value error, ")
 
 
-def place(error: ErrorDetails) -> str:
+def place(error: ErrorDetails, written: Any) -> str:
     """The key, with dots, and entries of lists counted from 1: "policy.rules (2nd entry).user"; "": between several keys.
 
     People count the rules of a policy from 1, and so do all other messages (Policy.called).
+
+    written   the settings: they show whether a number is the place in a list, or a key of a mapping that is no word
     """
-    parts = error["loc"]
-    said = ""
-    for number, part in enumerate(parts):
-        if said and isinstance(part, int) and "[key]" not in parts[number + 1 : number + 2]:
+    said, here = "", written
+    for part in error["loc"]:
+        if part == "[key]":
+            continue
+        if isinstance(part, int) and isinstance(here, list | tuple):
             said += f" ({_ordinal(part + 1)} entry)"
-        elif part != "[key]":
+        else:
             said += f"{'.' if said else ''}{part}"
+        here = _inside(here, part)
     return said
+
+
+def _inside(here: Any, part: int | str) -> Any:
+    """The value in that place of a list or mapping; None: there is none.  Pydantic names a key that is no word by its text."""
+    if isinstance(here, Mapping):
+        return next((value for key, value in here.items() if key == part or str(key) == str(part)), None)
+    return here[part] if isinstance(here, list | tuple) and isinstance(part, int) and part < len(here) else None
 
 
 def _ordinal(number: int) -> str:

@@ -131,7 +131,7 @@ class Tenant(Strict):
     @field_validator("max_time", mode="before")
     @classmethod
     def _a_duration(cls, written: Any) -> Any:
-        if isinstance(written, int):  # YAML reads an unquoted 2:00:00 as 7200
+        if isinstance(written, int) and not isinstance(written, bool):  # YAML reads an unquoted 2:00:00 as 7200
             said = f'must be in quotes, as sbatch --time takes it ("{written}" is minutes, "2:00:00" two hours)'
             raise ValueError(said)  # noqa: TRY004 - the only kind that pydantic makes a mistake of the file of
         try:

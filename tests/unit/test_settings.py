@@ -193,6 +193,34 @@ def test_of_many_mistakes_the_first_are_reported_and_the_others_counted(tmp_path
     assert "f: unknown" not in said
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("policy: {rules: [{namespaces: [a], user: b, 5: x}]}", "policy.rules (1st entry).5: is no key: keys are words."),
+        (
+            "policy: {rules: [{namespaces: [a], user: b, account: {yes: x}}]}",
+            "policy.rules (1st entry).account.1: is no key: keys are words.",
+        ),
+        (
+            "priority_classes: {5: {nice: -1, qso: high}}",
+            f"priority_classes.5: {TEXT}. priority_classes.5.nice: must be at least 0. "
+            "priority_classes.5.qso: unknown key; did you mean qos?",
+        ),
+    ],
+)
+def test_a_number_as_a_key_is_named_as_a_key_also_beside_other_mistakes(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    assert mistake(tmp_path, text) == sentence
+
+
+def test_a_key_of_many_lines_is_shown_in_one_and_not_in_full(tmp_path: Path) -> None:
+    said = mistake(tmp_path, json.dumps({"a\nb\x1b[31m" + "c" * 900: 1}))
+    assert said.isprintable()
+    assert said.startswith("a b [31mccc")
+    assert len(said) < 600
+
+
 def test_a_misspelled_key_is_not_also_reported_as_missing_and_hides_no_other_mistake(tmp_path: Path) -> None:
     rules = [{"namespaces": ["a"], "usr": "alice"}, {"namespaces": ["b"], "user": "bob", "max_jobs": "many"}]
     assert mistake(tmp_path, json.dumps({"policy": {"rules": rules}})) == (
@@ -378,7 +406,7 @@ WHOLE = settings.schema()
 Put = Callable[[Any], Any]  # returns settings with that value in one place
 
 
-def under(key: str, around: Put) -> Put:
+def under(key: str | int, around: Put) -> Put:
     return lambda value: around({key: value})
 
 
@@ -398,6 +426,7 @@ def places_in(part: Any, around: Put) -> Iterator[Put]:
                 yield from places_in(item, in_a_list(put))
             case {"additionalProperties": {"$ref": _} as item}:
                 yield from places_in(item, under("x", put))
+                yield from places_in(item, under(5, put))
 
 
 PUTS: list[Put] = [*places_in(WHOLE, lambda value: value), lambda value: value]
@@ -413,13 +442,15 @@ def mistaken(written: Any) -> ValidationError | None:
 
 def test_any_mistake_in_the_settings_is_reported_in_the_bridges_own_words() -> None:
     """Each odd value in the place of each value of each model.  No kind of pydantic's errors is left to its own words."""
-    raised = [error for put in PUTS for odd in ODD if (error := mistaken(put(odd))) is not None]
-    found = {each["type"] for error in raised for each in error.errors()}
+    raised = [(error, put(odd)) for put in PUTS for odd in ODD if (error := mistaken(put(odd))) is not None]
+    found = {each["type"] for error, _ in raised for each in error.errors()}
     assert found <= {*KINDS, "value_error", *UNKNOWN_KEY}
-    for error in raised:
+    for error, written in raised:
         for each in error.errors():
             assert each["type"] not in KINDS or not OF_PYDANTIC.search(in_words(each)), each
-        assert "[key]" not in settings._sentences(error.errors())
+        said = settings._sentences(error.errors(), written if isinstance(written, dict) else {})
+        assert "[key]" not in said
+        assert said.isprintable()
     assert found - {"value_error", *UNKNOWN_KEY} == KINDS.keys(), "words for a kind that nothing raises"
 
 
@@ -436,6 +467,7 @@ def test_any_mistake_in_the_settings_is_reported_in_the_bridges_own_words() -> N
         ("policy: [a]", "policy: must be a mapping of keys to values."),
         ("gres: {1: gpu}", f"gres.1: {TEXT}."),
         ("default_memory_mib: yes", "default_memory_mib: must be a whole number."),
+        ("policy: {default: {user: a, max_time: yes}}", f"policy.default.max_time: {TEXT}."),
         ("poll_interval_s: true", "poll_interval_s: must be a number."),
         ("default_memory_mib: lots", "default_memory_mib: must be a whole number."),
         ("default_memory_mib: 1.5", "default_memory_mib: must be a whole number."),
