@@ -68,7 +68,7 @@ def place(error: ErrorDetails, written: Any) -> str:
 
 
 def _inside(here: Any, part: int | str) -> Any:
-    """The value in that place of a list or mapping; None: there is none.  Pydantic names a key that is no word by its text."""
+    """The value in that place of a list or mapping; None: there is none.  A key that is no word may be named by its text."""
     if isinstance(here, Mapping):
         return next((value for key, value in here.items() if key == part or str(key) == str(part)), None)
     return here[part] if isinstance(here, list | tuple) and isinstance(part, int) and part < len(here) else None

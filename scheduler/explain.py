@@ -93,6 +93,7 @@ class Explanation:
     next      what the bridge would do now, in words
     story     the last events and actions: epoch seconds, and what happened; oldest first
     known_at  when Slurm was last asked, epoch seconds
+    accounting_outage  why slurmdbd does not answer now; "": it answers
     """
 
     namespace: str
@@ -114,6 +115,7 @@ class Explanation:
     story: tuple[tuple[float, str], ...] = ()
     known_at: float | None = None
     state: str = ""
+    accounting_outage: str = ""
 
 
 def key_of(world: World, namespace: str, name: str) -> str | None:
@@ -182,6 +184,7 @@ def explain(world: World, key: str, now: float, name: str = "") -> Explanation:
         story=tuple(workload.story),
         known_at=world.polled.ended if world.polled is not None else None,
         state=_state(workload, pod, refusal, decision, phase),
+        accounting_outage=world.accounting_outage.why if world.accounting_outage is not None else "",
     )
 
 

@@ -24,7 +24,7 @@ from bridge.cli.planned_pods import Planned
 from bridge.cli.pod_name import named
 from bridge.cli.terminal import columns, say
 from bridge.connections import Connections
-from bridge.errors import BridgeError, ConfigError, RemoteError, said
+from bridge.errors import AccountingUnavailable, BridgeError, ConfigError, RemoteError, said
 from bridge.explanation_json import decoded
 from bridge.kube import admin_reads, auth, watch
 from bridge.kube.client import KubeClient
@@ -43,13 +43,13 @@ from scheduler.apply.settling import settle, settle_all
 from scheduler.events import Scope
 from scheduler.explain import Explanation, explain, key_of
 from scheduler.model.kubernetes import Claim, Pod, owner_key
-from scheduler.model.slurm import holds_nodes, is_ended
+from scheduler.model.slurm import Partition, holds_nodes, is_ended
 from scheduler.model.text import span
 from scheduler.state.world import World
 
 EXIT_REFUSED = 1
 BRIDGE_DEADLINE_S = 10.0
-SLURM_DEADLINE_S = 10.0  # for what only completes an explanation
+SLURM_DEADLINE_S = 15.0  # for what only completes an explanation; longer than one request, whose error names the cause
 NOT_KNOWN = 404
 LONG_AGO_S = 3600.0  # the World counts as started so long ago, so that it is not in its quiet period
 INSTEAD = "Both clusters were asked instead"
@@ -94,7 +94,7 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
         async with AsyncExitStack() as stack:
             clusters = _Clusters(chosen, stack)
             if explanation is None:
-                explanation = await clusters.explain_pod(namespace, name)
+                explanation = await clusters.explain_pod(namespace, name, notes)
                 notes += [] if chosen.policy.tenants else [f"{NO_POLICY} {NAME_SETTINGS}"]
             explanation, costs = await _completed(explanation, clusters, notes)
             events = await clusters.events_of(namespace, name, notes)
@@ -113,12 +113,21 @@ async def _completed(known: Explanation, clusters: _Clusters, notes: list[str]) 
         async with asyncio.timeout(SLURM_DEADLINE_S):
             known = await clusters.with_unread_jobs(known)
             missing = "The costs of the job"
+            if why := _why_no_costs(known):
+                notes.append(why)
+                return known, None
             return known, await clusters.costs(known)
     except TimeoutError:
         notes.append(f"{missing} are not shown: Slurm did not answer within {span(SLURM_DEADLINE_S)}.")
     except BridgeError as error:
         notes.append(f"{missing} are not shown: {said(error)}")
     return known, None
+
+
+def _why_no_costs(known: Explanation) -> str:
+    """A sentence if slurmdbd does not answer: a request to a frozen one holds a thread of slurmrestd.  "": it answers."""
+    away = known.accounting_outage
+    return f"The costs of the job are not shown: {away}" if away and known.spec is not None else ""
 
 
 def _one_line(error: BridgeError) -> str:
@@ -190,8 +199,10 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
         for alike in _by_workload(world, found.planned):
             pod = alike[0].pod
             explanation = replace(explain(world, world.key_of_pod[pod.uid], now, pod.name), story=(), next=())
-            trial, costs = await clusters.trial(explanation), await clusters.costs(explanation)
+            trial, why_no_costs = await clusters.trial(explanation), _why_no_costs(explanation)
+            costs = await clusters.costs(explanation) if not why_no_costs else None
             title, notes = f"{_named(alike)}, as in {_source(options)}", _notes(alike, chosen.scheduler_name)
+            notes = (*notes, why_no_costs) if why_no_costs else notes
             answers.append(Answer(title, explanation, notes=notes, planned=True, trial=trial, costs=costs))
     return [*answers[:-1], replace(answers[-1], notes=(*answers[-1].notes, *_left_out(found)))]
 
@@ -291,15 +302,23 @@ class _Clusters:
         world.apply(namespaces.listed(await listed(transport, namespaces), now))
         world.apply(nodes.listed(await listed(transport, nodes), now))
         world.apply(others.listed(await listed(transport, others), now))
-        world.apply(ev.SlurmNodesPolled(await slurm.nodes(), await slurm.partitions(), now))
+        partitions: tuple[Partition, ...] | None = None
+        try:
+            partitions = await slurm.partitions()
+        except AccountingUnavailable as error:  # as in a bridge that starts now
+            world.apply(ev.AccountingOutageBegan(now, said(error)))
+        world.apply(ev.SlurmNodesPolled(await slurm.nodes(), partitions, now))
         began = time.time()
         world.apply(ev.JobsPolled(began, time.time(), await slurm.states()))
         world.apply(ours.listed(await listed(transport, ours), now))
         settle_all(world)
         return world
 
-    async def explain_pod(self, namespace: str, name: str) -> Explanation:
-        """The explanation of a pod.  Raises ConfigError if there is no such pod, or it names another scheduler."""
+    async def explain_pod(self, namespace: str, name: str, notes: list[str]) -> Explanation:
+        """The explanation of a pod; a note says what is missing.
+
+        Raises ConfigError if there is no such pod, or it names another scheduler.
+        """
         pod = await (await self.kube()).read_pod(namespace, name)
         if pod is None:
             raise ConfigError(f"there is no pod {namespace}/{name}; name its namespace with -n.")
@@ -313,7 +332,7 @@ class _Clusters:
         await self.complete(world, pod.uid)
         key = key_of(world, namespace, name)
         assert key is not None, "the pod was just applied to the world"
-        await self._read_jobs(world, key)
+        await self._read_jobs(world, key, notes)
         explanation = explain(world, key, time.time())
         # Only a running bridge knows the next step, and the times of its observations.
         return replace(
@@ -377,12 +396,14 @@ class _Clusters:
         own = [job for job in read if job is not None and (names.parse_job_name(job.name) or ("", ""))[1] == known.key]
         return replace(known, jobs=tuple(sorted((*known.jobs, *own), key=lambda job: job.id)))
 
-    async def _read_jobs(self, world: World, key: str) -> None:
+    async def _read_jobs(self, world: World, key: str, notes: list[str]) -> None:
         """Read the job whose id the pod shows; if it shows none, the jobs of the workload's name in accounting."""
         slurm, workload = await self.slurm(), world.workloads[key]
         spec = explain(world, key, time.time()).spec
         found = [workload.hint] if workload.hint is not None else []
-        if not found and spec is not None:
+        if not found and spec is not None and world.accounting_outage is not None:
+            notes.append("Slurm may have a job for the pod: only slurmdbd finds it by its name.")
+        elif not found and spec is not None:
             found = list(await slurm.find(spec.name))[-MOST_JOBS:]
         for job_id in found:
             began = time.time()

@@ -505,6 +505,8 @@ class SlurmClient:
             outcome = "abandoned"  # the caller was cancelled
             raise
         finally:
+            if outcome != "abandoned" and not asks_slurmdbd(target):
+                self._slurmdbd.note_other(is_answered=outcome not in ("unanswered", "unreachable"))
             self._on_call(operation, self._stopwatch() - asked, outcome)
 
     async def _answered(

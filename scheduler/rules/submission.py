@@ -412,7 +412,7 @@ def submit(workload: Workload, spec: JobSpec, asked: list[tuple[Pod, JobSpec]], 
     asked   each pod and its job as if it were alone
     """
     partition = spec.partition or this_pass.world.default_partition
-    where = f"partition {partition} as {spec.user}"
+    where = f"partition {partition or '(default)'} as {spec.user}"
     first_try = _first_try(partition, this_pass)
     is_immediate = _may_be_immediate(workload, spec, partition, this_pass)
     if is_immediate and first_try is not None and this_pass.now < first_try + FIRST_TRY_S:

@@ -28,6 +28,7 @@ from bridge.simulation.kube import objects
 from bridge.simulation.slurm import rest
 from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
+from scheduler import events as ev
 from scheduler import names
 from scheduler.explain import Explanation
 from tests.builders import START, Story, pod
@@ -258,6 +259,28 @@ async def test_a_frozen_slurm_is_waited_for_once_and_named_once(both: Both, monk
     assert "It is on node x1" in text
     [note] = [line.strip() for line in text.splitlines() if "not shown" in line]
     assert note == "Details of the job, and its costs, are not shown: Slurm did not answer within 1 s."
+
+
+async def test_while_slurmdbd_is_away_the_bridge_says_so_and_slurmdbd_is_not_asked_for_costs(both: Both) -> None:
+    """Each such request to a frozen slurmdbd holds a thread of slurmrestd for more than a minute."""
+    story, train = Story(), pod("train")
+    story.runs(train, 17, at=1020.0)
+    story.sees(ev.AccountingOutageBegan(1030.0, "Slurm: partitions: slurmdbd does not answer."))
+    async with bridge_that_knows(story) as url:
+        text = await told_of_pod(both, "train", bridge=url)
+    assert "The costs of the job are not shown: Slurm: partitions: slurmdbd does not answer." in text
+    assert "What it costs" not in text
+
+
+async def test_without_a_bridge_a_slurmdbd_that_is_away_hides_nothing_but_the_costs(both: Both, tmp_path: Path) -> None:
+    both.slurm.accounting_up = False
+    both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
+    for text in (await told_of_pod(both, "train"), (await told_of_manifest(both, tmp_path, manifest("planned")))[0]):
+        assert "--cpus-per-task=1 --mem=1024M" in text
+        assert "Nodes that can run it: 2 of 2" in text
+        [why] = [line for line in text.splitlines() if "The costs of the job are not shown: " in line]
+        assert why.endswith("(error 7000).")
+    assert "Slurm may have a job for the pod" in await told_of_pod(both, "train")
 
 
 async def test_a_bridge_that_does_not_know_the_pod_is_no_answer(both: Both) -> None:

@@ -196,7 +196,10 @@ def test_of_many_mistakes_the_first_are_reported_and_the_others_counted(tmp_path
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("policy: {rules: [{namespaces: [a], user: b, 5: x}]}", "policy.rules (1st entry).5: is no key: keys are words."),
+        (
+            "policy: {rules: [{namespaces: [a], user: b, 5: x}]}",
+            "policy.rules (1st entry).5: is no key: keys are words.",
+        ),
         (
             "policy: {rules: [{namespaces: [a], user: b, account: {yes: x}}]}",
             "policy.rules (1st entry).account.1: is no key: keys are words.",

@@ -602,6 +602,7 @@ def test_the_default_partition_may_change_while_nodes_are_asked_for() -> None:
     story.sees(SlurmNodesPolled((slurm_node("x1"), slurm_node("x2")), (), NOW))
     story.sees(TRAIN)
     [asked] = story.acts(AllocateNow, NOW)
+    assert asked.reason == "asking Slurm for nodes in partition (default) as alice"
     story.sees(SlurmNodesPolled((slurm_node("x1"), slurm_node("x2")), (Partition("main", default=True),), NOW + 0.1))
     story.ended(asked, at=NOW + 0.2, job_id=17, grant=grant(17))
     assert not any(story.world.immediate_in_flight.values())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.errors import AccountingUnavailable, ContractError, Unanswered, Unauthorized
+from bridge.errors import AccountingUnavailable, ContractError, Unanswered, Unauthorized, Unreachable
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.slurmdbd_lane import MOST, PAUSE_S
@@ -175,6 +175,50 @@ async def test_a_request_without_an_answer_that_needs_slurmdbd_is_an_outage_of_s
     for of_slurmctld in (client.nodes(), client.states(), client.job(1), client.submit(spec())):
         with pytest.raises(Unanswered):
             await of_slurmctld
+
+
+async def test_while_a_frozen_slurmctld_holds_all_threads_of_slurmrestd_slurmdbd_is_not_blamed(
+    cluster: SlurmCluster, wire: Witness
+) -> None:
+    client = await discovered(cluster, wire)
+    wire.told = Unanswered("", "Slurm", "no answer within 12 s")
+    with pytest.raises(Unanswered):
+        await client.states()
+    wire.asked.clear()
+    for of_slurmdbd in (client.partitions(), client.find("n"), client.record_end(1, "alice", 0, "ended")):
+        with pytest.raises(Unreachable, match="not sent, because the request before got no answer") as caught:
+            await of_slurmdbd
+        assert not isinstance(caught.value, AccountingUnavailable)
+    assert not wire.asked
+    wire.told = None
+    await client.states()
+    assert await client.partitions(), "they are sent again at once"
+
+
+async def test_a_request_to_slurmdbd_that_was_sent_before_slurmctld_froze_does_not_blame_slurmdbd(
+    cluster: SlurmCluster,
+) -> None:
+    frozen, sent = asyncio.Event(), asyncio.Event()
+
+    class Frozen(Witness):
+        async def exchange(
+            self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
+        ) -> Reply:
+            if "/slurmdb/" in target:
+                sent.set()
+                await frozen.wait()
+            return await super().exchange(method, target, headers, body, deadline_s=deadline_s)
+
+    wire = Frozen(cluster)
+    client = await discovered(cluster, wire)
+    find = asyncio.create_task(client.find("n"))
+    await sent.wait()
+    wire.told = Unanswered("", "Slurm", "no answer within 12 s")
+    with pytest.raises(Unanswered):
+        await client.states()
+    frozen.set()
+    with pytest.raises(Unanswered):
+        await find
 
 
 async def test_soon_after_a_request_to_a_frozen_slurmdbd_no_other_one_is_sent(cluster: SlurmCluster) -> None:
