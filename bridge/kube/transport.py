@@ -45,6 +45,9 @@ MAX_CALLS = 48  # calls at a time; with 16, a burst is a fifth slower, because e
 CONNECT_DEADLINE_S = 5.0
 OPEN_DEADLINE_S = 15.0  # until the server accepts a watch; and, if it refuses, until its answer is complete
 FAILING_S = 3.0  # if all calls fail for so long, `trouble` reports it
+# Calls that the API server answers alone, so that they show nothing about etcd behind it.
+WITHOUT_ETCD = ("/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/", "/version")
+TRIED_S = 120.0  # a failed action is repeated at least so often; after that time nothing more is tried that fails
 # An object is at most 1.5 MiB in etcd, and six times that in JSON (every character escaped).  An answer is decoded in one
 # piece, and the event loop waits meanwhile.  If a page of a list is longer than this, smaller pages are requested.
 MAX_BODY = MAX_LINE = 16 * 2**20
@@ -152,6 +155,8 @@ class _Progress:
 class _CallHealth:
     """Records whether calls are answered.  Watches do not show this: an open watch goes on while all new connections fail.
 
+    A status of 500 or more is no answer: so the API server answers while etcd is away.
+
     since      when the present series of failed calls began, monotonic seconds; None: the last call was answered
     lasted_s   seconds from the first failed call of the series to the last one
     why        the error of the last failed call of the series
@@ -170,12 +175,15 @@ class _CallHealth:
         """The last error, if all calls have failed for FAILING_S or longer; "": otherwise."""
         return self.why if self.lasted_s >= FAILING_S else ""
 
-    def note_call(self, error: BridgeError | None) -> None:
+    def note_call(self, error: BridgeError | None, *, needs_etcd: bool) -> None:
         """Record the end of a call.  error: why it was not answered; None: it was answered"""
+        now = time.monotonic()
         if error is None:
-            self.since, self.lasted_s, self.why, self.ever = None, 0.0, "", True
+            self.ever = True
+            if not needs_etcd and self.since is not None and now < self.since + self.lasted_s + TRIED_S:
+                return
+            self.since, self.lasted_s, self.why = None, 0.0, ""
         else:
-            now = time.monotonic()
             self.since = now if self.since is None else self.since
             self.lasted_s, self.why = now - self.since, str(error)
         if self.trouble and self.ever and not self.is_logged:
@@ -218,9 +226,11 @@ class HttpTransport:
             reply = await self._in_time(call, progress)
         except (Unreachable, Unanswered, Unauthorized) as error:
             if progress.may_send():  # otherwise `may_write` stopped the request, which shows nothing about the server
-                self._call_health.note_call(error)
+                self._call_health.note_call(error, needs_etcd=True)
             raise
-        self._call_health.note_call(None)
+        failed = Unanswered(call.method.lower(), SIDE, f"{self.access.server} answered with HTTP status {reply.status}")
+        needs_etcd = not call.path.startswith(WITHOUT_ETCD)
+        self._call_health.note_call(failed if reply.status >= 500 else None, needs_etcd=needs_etcd)
         return reply
 
     def trouble(self) -> str:

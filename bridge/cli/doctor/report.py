@@ -44,7 +44,7 @@ def _skipped_rows(found: list[Finding], width: int) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for finding in found:
         if finding.unchecked:
-            reasons.setdefault(finding.unchecked, []).append(finding.check)
+            reasons.setdefault(finding.unchecked.rstrip("."), []).append(finding.check)
     margin = f"  {MARKS[Level.UNKNOWN]:<{MARK_WIDTH}}  "
     for reason, checks in reasons.items():
         sentence = f"not checked, since {reason}: {', '.join(checks)}"

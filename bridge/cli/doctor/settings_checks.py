@@ -38,12 +38,12 @@ def _bridge(seen: Observations) -> Iterator[Result]:
     if (missing := seen.bridge.missing) is not None and not missing.failed:
         yield unknown(missing.because)
         return
-    reasons = seen.bridge.get()
+    reasons = [reason.rstrip(".") for reason in seen.bridge.get()]
     http = seen.usable.http
     if reasons and reasons[0] == "ok":
-        yield warning(f"The bridge at {http} works only in part: {'; '.join(reasons[1:])}", "Its log says more.")
+        yield warning(f"The bridge at {http} works only in part: {'; '.join(reasons[1:])}.", "Its log says more.")
     elif reasons:
-        yield warning(f"The bridge at {http} is not ready: {'; '.join(reasons)}", "Its log says more.")
+        yield warning(f"The bridge at {http} is not ready: {'; '.join(reasons)}.", "Its log says more.")
     else:
         yield ok(f"the bridge at {http} is ready")
 

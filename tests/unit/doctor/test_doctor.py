@@ -596,6 +596,9 @@ async def test_a_bridge_that_is_not_ready_shows_why(both: Both) -> None:
     found = await _with_a_server(both, 503, "Slurm: nothing listens there.\n")
     [sentence] = said(found, "bridge", Level.WARNING)
     assert sentence.endswith("is not ready: Slurm: nothing listens there.")
+    found = await _with_a_server(both, 503, "Slurm: no answer.\nKubernetes: no connection\n")
+    [sentence] = said(found, "bridge", Level.WARNING)
+    assert sentence.endswith("is not ready: Slurm: no answer; Kubernetes: no connection.")
 
 
 @pytest.mark.parametrize(("status", "text"), [(404, "what?"), (200, "<html>"), (503, "no healthy upstream")])

@@ -11,7 +11,7 @@ FOUND = [
     Finding("Slurm", "token", Level.OK, "token file t: of slurm"),
     Finding("Slurm", "users", Level.ERROR, "The host of slurmctld has no user zoe.", "Correct the user in the policy."),
     not_checked("slurmctld is away").at("Slurm", "jobs"),
-    not_checked("slurmctld is away").at("Slurm", "clock"),
+    not_checked("slurmctld is away.").at("Slurm", "clock"),
     Finding("Both", "nodes", Level.WARNING, "One of them is out of service.", "sinfo -R"),
 ]
 

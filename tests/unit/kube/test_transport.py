@@ -280,6 +280,27 @@ async def test_calls_that_fail_for_a_while_are_trouble_until_one_is_answered(
     ]
 
 
+@pytest.mark.parametrize("path", ["/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/version"])
+async def test_what_the_api_server_answers_without_etcd_does_not_hide_that_etcd_is_away(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The bridge checks its rights every 30 s, and a frozen etcd does not disturb that."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    async def handle(head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"{}", "200 OK" if path.encode() in head else "500 Internal Server Error"))
+
+    async with server(handle) as url, wire(url) as far:
+        for now[0] in (0.0, 3.0):
+            assert (await far.exchange(Call("GET", "/api/v1/pods", deadline_s=5))).status == 500
+            assert (await far.exchange(Call("GET", path, deadline_s=5))).status == 200
+        assert far.trouble() == f"Kubernetes: get: {url} answered with HTTP status 500"
+        now[0] = 3.0 + module.TRIED_S
+        await far.exchange(Call("GET", path, deadline_s=5))
+        assert far.trouble() == "", "nothing is tried any more"
+
+
 async def test_a_write_that_the_bridge_stopped_itself_shows_nothing_about_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
