@@ -19,7 +19,8 @@ from scheduler.model.slurm import Partition
 from scheduler.model.slurm_errors import ACCOUNTING_AWAY
 from scheduler.model.text import span
 
-PATIENCE_S = 3.0  # polls of jobs wait so long for the partitions; then slurmdbd counts as frozen
+PATIENCE_S = 3.0  # polls of jobs wait so long for the partitions; then slurmdbd counts as frozen,
+SLOWER = 2  # unless slurmrestd is slow altogether: then they wait this many times as long as the last poll of jobs took
 RETRY_S = 5.0
 FROZEN_RETRY_S = 90.0
 
@@ -48,13 +49,17 @@ class PartitionReads:
         """True if slurmdbd is to be tried again, or has no outage."""
         return not self._in_outage() or self._clock() >= self._due
 
-    async def read(self) -> Listed[tuple[Partition, ...]] | None:
-        """The partitions; None: slurmdbd does not answer, or not yet.  Raises RemoteError."""
+    async def read(self, poll_took_s: float) -> Listed[tuple[Partition, ...]] | None:
+        """The partitions; None: slurmdbd does not answer, or not yet.  Raises RemoteError.
+
+        poll_took_s   the duration of the last poll of jobs
+        """
         is_new = self._request is None
         request = self._request = self._request or asyncio.create_task(self._client.listed_partitions())
-        await asyncio.wait((request,), timeout=PATIENCE_S if is_new else 0)
+        patience_s = max(PATIENCE_S, SLOWER * poll_took_s)
+        await asyncio.wait((request,), timeout=patience_s if is_new else 0)
         if not request.done():
-            why = f"slurmdbd does not answer (no answer within {span(PATIENCE_S)})"
+            why = f"slurmdbd does not answer (no answer within {span(patience_s)})"
             self._note_away(AccountingUnavailable("partitions", SIDE, why, ACCOUNTING_AWAY), RETRY_S)
             return None
         self._request = None

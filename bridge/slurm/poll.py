@@ -182,7 +182,7 @@ class Poller:
         began = self._clock()
         nodes = await self._client.listed_nodes()
         polled = SlurmNodesPolled(nodes.found, None, began, began, undecoded_names(nodes.undecoded))
-        if self._partitions.is_due() and (partitions := await self._partitions.read()) is not None:
+        if self._partitions.is_due() and (partitions := await self._partitions.read(self._took_s)) is not None:
             undecoded = undecoded_names(partitions.undecoded)
             polled = replace(polled, partitions=partitions.found, undecoded_partitions=undecoded)
         self._nodes_due = self._clock() + self._nodes_interval_s
@@ -190,7 +190,7 @@ class Poller:
 
     async def _try_accounting(self) -> None:
         """Request the partitions.  If slurmdbd answers again, the nodes are polled at once."""
-        if await self._partitions.read() is not None:
+        if await self._partitions.read(self._took_s) is not None:
             self._nodes_due = float("-inf")
 
     def _note_outage_end(self) -> None:

@@ -49,6 +49,7 @@ class Slurm:
         self.undecoded: tuple[UndecodedItem, ...] = ()
         self.nodes_undecoded: tuple[UndecodedItem, ...] = ()
         self.takes_s = 0.002
+        self.partitions_take_s = 0.0
 
     async def listed_states(self) -> Listed[dict[int, States]]:
         self.asked.append(asyncio.get_running_loop().time())
@@ -67,6 +68,7 @@ class Slurm:
     async def listed_partitions(self) -> Listed[tuple[Partition, ...]]:
         now = asyncio.get_running_loop().time()
         self.asked_partitions.append(now)
+        await asyncio.sleep(self.partitions_take_s)
         if now < self.frozen_until:
             await asyncio.sleep(min(DEFAULT_DEADLINE_S, self.frozen_until - now))
         if now + DEFAULT_DEADLINE_S <= self.frozen_until:
@@ -300,6 +302,14 @@ def test_a_frozen_slurmdbd_delays_no_other_poll_and_is_asked_again_when_slurmres
     assert began.since <= START + PATIENCE_S + 1
     [back] = [event for event in told if isinstance(event, AccountingOutageEnded)]
     assert slurm.frozen_until <= back.at <= slurm.frozen_until + FROZEN_RETRY_S + RETRY_S + 2
+
+
+def test_a_slurmrestd_that_is_slow_altogether_is_no_outage_of_slurmdbd() -> None:
+    slurm = Slurm({17: RUNS})
+    slurm.takes_s = slurm.partitions_take_s = 5.0
+    told = polled(slurm, 120)
+    assert not any(isinstance(event, AccountingOutageBegan) for event in told)
+    assert {event.partitions for event in told if isinstance(event, SlurmNodesPolled)} == {PARTITIONS}
 
 
 def test_partitions_that_come_late_end_the_outage_at_once() -> None:
