@@ -78,6 +78,8 @@ class Listener:
     def on_ended(self, event: ActionEnded, world: World) -> None:
         why = event.refusal.message if event.refusal else ""
         job = f" job {event.job_id}" if event.job_id else ""
+        if self.invariants.answered is not None and event.job_id:
+            self.invariants.answered.add(event.job_id)
         self.invariants.note(f"{type(event.action).__name__} ended {event.outcome.value}{job} {why}")
 
     def on_observed(self, event: Event, world: World) -> None:
@@ -166,7 +168,7 @@ class Life(Disturbances):
         while True:
             self.processes += 1
             self.invariants.process = self.processes
-            self.invariants.born = self.clock()
+            self.invariants.born, self.invariants.answered = self.clock(), set()
             self.invariants.note(f"process {self.processes} of the bridge begins")
             process = asyncio.create_task(self._one_bridge())
             self.kill = process.cancel

@@ -281,6 +281,17 @@ def test_an_invented_job_id_hides_no_job_that_is_left_behind(clusters: Clusters)
     assert "L2" in {each.invariant for each in clusters.invariants.at_rest()}
 
 
+@pytest.mark.parametrize(("born", "is_young"), [(50.0, True), (39.0, False)])
+def test_a_job_that_a_former_process_requested_under_another_name_may_run_beside_the_new_one_for_a_while(
+    clusters: Clusters, born: float, is_young: bool
+) -> None:
+    clusters.submit("alice", clusters.name_of(clusters.pod).replace("alice-a/p", "edited"))
+    clusters.slurm.tick(2.0)
+    clusters.invariants.born = born
+    with nullcontext() if is_young else pytest.raises(Violation, match="V1"):
+        clusters.invariants.after()
+
+
 def test_another_users_job_breaks_v8(clusters: Clusters) -> None:
     clusters.submit("bob", clusters.name_of(clusters.pod))
     with pytest.raises(Violation, match="V8"):

@@ -120,12 +120,12 @@ class AtRest:
 
         A pod that was created after the grant takes a free place of the gang; if it waits for that place, it shows that.  If
         all places are taken, or other pods wait for all free places, a new pod gets a job of its own.  The pod keeps this
-        job if a place becomes free after a restart: the new process does not know what the job of the gang asked for (W5).
-        It also keeps a job of another user than that of the gang's job: the policy changed between the two submissions.  The
-        place of a pod that succeeded is not free: the gang needs no other pod in its stead (W5).  Pods that are fewer than
-        the free places keep their jobs, because the gang would lack pods even with them.  In a heterogeneous job the free
-        place may be too small for a pod that has its own job; the sizes of the places are not compared here.  Nor can a pod
-        take a place on a node where another pod has its host port.
+        job if a place becomes free after a restart, or if the submission of the gang's job had no answer: then the process
+        does not know what the job of the gang asked for (W5).  It also keeps a job of another user than that of the gang's
+        job: the policy changed between the two submissions.  The place of a pod that succeeded is not free: the gang needs no
+        other pod in its stead (W5).  Pods that are fewer than the free places keep their jobs, because the gang would lack
+        pods even with them.  In a heterogeneous job the free place may be too small for a pod that has its own job; the sizes
+        of the places are not compared here.  Nor can a pod take a place on a node where another pod has its host port.
         """
         parts = self.seen.parts(job)
         tasks = sum(part.tasks for part in parts)
@@ -140,7 +140,9 @@ class AtRest:
         granted = min([self.seen.of_slurm(job.starts), *map(self.seen.of_kube, starts)])
         without = [pod for pod in unbound if not self._waits_for_place(pod, granted)]
         taken = len(staying) - len(without) + self._succeeded_in(job)
-        keeps = self.seen.is_inherited(job) or len(parts) > 1 or len(without) < tasks - taken
+        answered = self.seen.answered
+        is_unknown = self.seen.is_inherited(job) or (answered is not None and job.id not in answered)
+        keeps = is_unknown or len(parts) > 1 or len(without) < tasks - taken
         waiting = [pod for pod in without if not any(keeps or own.user != job.user for own in self.seen.own_jobs(pod))]
         waiting = [pod for pod in waiting if self._has_free_ports(pod, {node for part in parts for node in part.nodes})]
         made = (self.seen.of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)

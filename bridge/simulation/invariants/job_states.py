@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from bridge.simulation.invariants.observed import Observed
-from bridge.simulation.invariants.patience import FORMER_JOB_S
+from bridge.simulation.invariants.patience import FORMER_JOB_S, FORMER_NAME_S
 from bridge.simulation.invariants.unused_grants import UnusedGrants
 from bridge.simulation.invariants.violation import Finding
 from bridge.simulation.observations import SeenJob
@@ -29,8 +29,10 @@ class JobStates:
             if job.holds and (named := names.parse_job_name(job.name)) is not None:
                 running.setdefault(named[1], {})[job.het_id or job.id] = job
         for key, jobs in running.items():
+            newest = jobs[max(jobs)]
             if len(jobs) > 1 and (count := len(jobs) - self._of_former_users(jobs.values())) > 1:
-                newest = jobs[max(jobs)]
+                if self._has_new_name(newest, jobs.values()):
+                    continue
                 yield Finding("V1", key, f"{count} running placeholders of {newest.name}")
         self.grants.note(ours)
         for job in ours:
@@ -42,6 +44,15 @@ class JobStates:
             ):
                 what = f"job {job.id} ({job.name}) of {job.user} in {job.partition}"
                 yield Finding("V8", str(job.id), what)
+
+    def _has_new_name(self, newest: SeenJob, jobs: Collection[SeenJob]) -> bool:
+        """True if the newest job soon ends, or each other one: a former process requested them under another name (V1).
+
+        The user edited `job-name` before this process knew the jobs, and singleton does not hold back a job of another name.
+        """
+        others = [job for job in jobs if job.serial != newest.serial]
+        is_young = self.seen.clock() - max(self.seen.born, self.seen.of_slurm(newest.starts)) < FORMER_NAME_S
+        return is_young and all(job.name != newest.name and self.seen.is_inherited(job) for job in others)
 
     def _of_former_users(self, jobs: Collection[SeenJob]) -> int:
         """How many users of these jobs of one workload count as former users: a former process requested their jobs (V1).

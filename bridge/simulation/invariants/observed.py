@@ -39,6 +39,7 @@ class Observed:
     bind_sent    uid of a pod whose bind was sent to the time of the last one
     bound_by_others   uid of a pod that another client bound, to the time and the job id in its annotations
     requested    name and user of a job to the time of its first request by this process, or of its last request by another
+    answered     ids that answers to submissions of this process showed; None: that is not observed
     """
 
     kube: KubeObservations
@@ -65,6 +66,7 @@ class Observed:
     bind_sent: dict[str, float] = field(default_factory=dict)
     bound_by_others: dict[str, tuple[float, int | None]] = field(default_factory=dict)
     requested: dict[tuple[str, str], float] = field(default_factory=dict)
+    answered: set[int] | None = None
     _homes: dict[str, str] = field(default_factory=dict)  # workload key to namespace
 
     def __post_init__(self) -> None:
@@ -116,11 +118,11 @@ class Observed:
         return may_be and named is not None and named[0] == self.cluster and named[1] in keys_of(pod)
 
     def own_jobs(self, pod: Object) -> Iterator[SeenJob]:
-        """The living placeholders of this pod alone.  Their user may be another one than the user of the gang's job."""
+        """The living placeholders of this pod alone, also renamed ones.  Their user may not be that of the gang's job."""
         key = names.workload_key(pod["metadata"]["uid"])
-        for job in self.ours():
-            named = names.parse_job_name(job.name)
-            if named is not None and named[1] == key:
+        for job in self.slurm.jobs():
+            named = names.parse_job_name(self.renamed.get(job.serial, job.name))
+            if not job.ended and named == (self.cluster, key) and self.tenants.was_given(job.user):
                 yield job
 
     def held_by(self, job: SeenJob) -> list[str]:

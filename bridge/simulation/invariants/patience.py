@@ -21,6 +21,9 @@ DELETED_S = 45.0
 # process does not know that user.  It finds and ends the job within this time after its own start, or after the policy begins
 # to give some namespace that user (V1).
 FORMER_JOB_S = 30.0
+# The same with a name that the user has edited.  A pod that runs may show the id of the former job, which is then read with
+# the jobs of pods that run (V1).
+FORMER_NAME_S = 60.0
 # The bridge notices within this time, some polls, that Slurm reused an id.
 GIVEN_AGAIN_S = 5.0
 # Slurm's times are in whole seconds, by a clock that may differ from the bridge's.
