@@ -47,7 +47,7 @@ from bridge.starting import StandingBy, Starting
 from bridge.telemetry import Telemetry
 from bridge.world_gauges import Values
 from scheduler.apply.events import new_world
-from scheduler.events import Event, Side
+from scheduler.events import CallsAnswered, Event, Side
 from scheduler.model.kubernetes import Undecoded
 from scheduler.state.phase import Phase
 from scheduler.state.world import World
@@ -379,6 +379,7 @@ class Clusters:
         if self.file is not None:
             bridge.follow(self.file)
         self.rights.follow(bridge.world, bridge.loop.emit)
+        self.transport.on_answered(lambda: bridge.loop.emit(CallsAnswered(self.clock())))
         self._show(bridge, lease)
         return bridge
 

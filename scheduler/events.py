@@ -221,6 +221,13 @@ class OutageEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class CallsAnswered:
+    """Kubernetes answers calls again, after some time without an answer in which the watches may have gone on."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class AccountingOutageBegan:
     """slurmdbd does not answer: no list of partitions, no search for jobs by name, no record of ends.  `why` is a sentence.
 
@@ -341,6 +348,7 @@ Event = (
     | SlurmNodesPolled
     | OutageBegan
     | OutageEnded
+    | CallsAnswered
     | AccountingOutageBegan
     | AccountingOutageEnded
     | TokenMissing

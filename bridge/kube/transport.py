@@ -162,6 +162,7 @@ class _CallHealth:
     why        the error of the last failed call of the series
     ever       a call was answered at some time; before that, the checks at start report failures
     is_logged  the trouble was logged
+    on_answered  called when a call is answered after trouble
     """
 
     since: float | None = None
@@ -169,6 +170,7 @@ class _CallHealth:
     why: str = ""
     ever: bool = False
     is_logged: bool = False
+    on_answered: Callable[[], None] = lambda: None
 
     @property
     def trouble(self) -> str:
@@ -192,6 +194,7 @@ class _CallHealth:
         elif self.is_logged and not self.trouble:
             log.info("Kubernetes answers calls again")
             self.is_logged = False
+            self.on_answered()
 
 
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_DEADLINE_S)
@@ -232,6 +235,10 @@ class HttpTransport:
         needs_etcd = not call.path.startswith(WITHOUT_ETCD)
         self._call_health.note_call(failed if reply.status >= 500 else None, needs_etcd=needs_etcd)
         return reply
+
+    def on_answered(self, report: Callable[[], None]) -> None:
+        """Call *report* each time a call is answered after `trouble`."""
+        self._call_health.on_answered = report
 
     def trouble(self) -> str:
         """Why no call was answered for a while, as a sentence; "": calls are answered, or none was made."""

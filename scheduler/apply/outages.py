@@ -27,9 +27,7 @@ def _outage_ended(world: World, event: ev.OutageEnded) -> None:
     ended = world.outages.pop(event.side, None)
     if ended is None:
         return
-    for key, workload in world.workloads.items():
-        workload.reset_backoffs()
-        world.dirty[key] = None
+    _repeat_failed_attempts(world)
     if event.side is not Side.SLURM:
         return
     if world.first_polled is not None:  # meanwhile no job could be read
@@ -39,6 +37,16 @@ def _outage_ended(world: World, event: ev.OutageEnded) -> None:
     else:  # a short outage: a job is read again only before the bridge acts on it
         world.trust_since = world.last_poll_began
         reused_ids.read_foreign_for_searches(world)
+
+
+def _calls_answered(world: World, event: ev.CallsAnswered) -> None:
+    _repeat_failed_attempts(world)
+
+
+def _repeat_failed_attempts(world: World) -> None:
+    for key, workload in world.workloads.items():
+        workload.reset_backoffs()
+        world.dirty[key] = None
 
 
 def _accounting_outage_began(world: World, event: ev.AccountingOutageBegan) -> None:
@@ -86,6 +94,7 @@ def _clock_observed(world: World, event: ev.ClockObserved) -> None:
 APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
     ev.OutageBegan: _outage_began,
     ev.OutageEnded: _outage_ended,
+    ev.CallsAnswered: _calls_answered,
     ev.AccountingOutageBegan: _accounting_outage_began,
     ev.AccountingOutageEnded: _accounting_outage_ended,
     ev.TokenMissing: _token_missing,

@@ -257,6 +257,8 @@ async def test_calls_that_fail_for_a_while_are_trouble_until_one_is_answered(
 
     async with server(handle) as url, wire(url) as far:
         far.access.refused = lambda: "its token expired"
+        recovered: list[float] = []
+        far.on_answered(lambda: recovered.append(now[0]))
 
         async def ask() -> None:
             await far.exchange(Call("GET", "/x", deadline_s=5))
@@ -270,6 +272,7 @@ async def test_calls_that_fail_for_a_while_are_trouble_until_one_is_answered(
         status = "403 Forbidden"
         await ask()
         assert far.trouble() == "", "whatever the answer is, it is one"
+        assert recovered == [3.0], "failed actions are repeated at once"
         status, now[0] = "401 Unauthorized", 9.0
         with pytest.raises(Unauthorized):
             await ask()

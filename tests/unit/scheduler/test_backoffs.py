@@ -19,7 +19,7 @@ from scheduler.actions import (
     SetPodCondition,
     UpdateJob,
 )
-from scheduler.events import Planned, RightsChecked
+from scheduler.events import CallsAnswered, Planned, RightsChecked
 from scheduler.model.kubernetes import PodPhase
 from scheduler.state.backoff import NO_FAILURE, Attempt
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
@@ -57,6 +57,24 @@ def test_pods_whose_job_is_over_are_ended_at_once_though_their_eviction_was_refu
         story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW + 3)
         story.ended(read, at=NOW + 3)
     assert len(story.acts(FailByDeadline, NOW + 3)) == 1
+
+
+def test_failed_ends_are_repeated_at_once_when_kubernetes_answers_calls_again() -> None:
+    """A frozen etcd ends no watch, so there is no outage whose end would do that (X2)."""
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 3)
+    for read in story.acts(ReadJob, NOW + 3):
+        story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW + 3)
+        story.ended(read, at=NOW + 3)
+    at = NOW + 3
+    for _ in range(6):
+        at += 60
+        for end in story.acts(FailByDeadline, at):
+            story.ended(end, Outcome.UNKNOWN, at=at + 10)
+    assert story.acts(FailByDeadline, at + 11) == []
+    story.sees(CallsAnswered(at + 12))
+    assert len(story.acts(FailByDeadline, at + 12)) == 1
 
 
 def test_the_record_of_an_end_waits_for_failed_records_alone() -> None:
