@@ -206,7 +206,7 @@ def _workload_of_unknown_job(world: World, key: str, read: Job) -> Workload:
     If the job belongs to a pod that is in a gang now, the pod becomes this workload.  Otherwise only the job of the workload
     is known; then the workload is as old as the job, by the clock of Kubernetes.
     """
-    if not is_ended(read.states) and (alone := leave_running_gang(world, key, read.user)) is not None:
+    if not is_ended(read.states) and (alone := leave_running_gang(world, key, read)) is not None:
         return alone
     submitted = world.clocks[Side.SLURM].ours(read.submitted or 0.0)
     created = world.clocks[Side.KUBERNETES].theirs(submitted)  # compared with creation times of pods

@@ -10,6 +10,7 @@ from scheduler import names
 from scheduler.apply.surplus import add_split_to_stories, gang_of, is_surplus, leave_group, move
 from scheduler.model.kubernetes import Owner, Pod
 from scheduler.model.refusal import Refusal
+from scheduler.state.job_ownership import may_hold
 from scheduler.state.named_job import shown_id
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -124,11 +125,12 @@ def _was_bound_alone(world: World, pod: Pod, group: Group) -> bool:
 
 
 def _has_job_of_its_own(world: World, pod: Pod) -> bool:
-    """True if the pod runs and shows no job, and a job with the key of this pod alone was read (W4)."""
+    """True if the pod runs and shows no job, and a job with the key of this pod alone was read and holds its node (W4)."""
     if not pod.node or shown_id(pod) is not None:
         return False
     alone = world.workloads.get(names.workload_key(pod.uid))
-    return alone is not None and any(job.alive for job in world.jobs_of(alone))
+    jobs = world.jobs_of(alone) if alone is not None else ()
+    return any(job.alive and job.job is not None and may_hold(world, pod, job.job) for job in jobs)
 
 
 def _was_bound_as_member(world: World, pod: Pod, group: Group) -> bool:

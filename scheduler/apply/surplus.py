@@ -15,6 +15,8 @@ from scheduler.apply.gang_size import size_of
 from scheduler.apply.hinted_jobs import take_hint_of_surplus
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Job
+from scheduler.state.job_ownership import may_hold
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -71,23 +73,24 @@ def forget_surplus(world: World, workload: Workload, uid: str) -> None:
                 world.dirty[gang.key] = None
 
 
-def leave_running_gang(world: World, key: str, user: str) -> Workload | None:
+def leave_running_gang(world: World, key: str, job: Job) -> Workload | None:
     """If a previous process submitted a job for a single pod of a running gang, move the pod out of the gang.
 
     key    the key in the name of the job: of the pod as a workload by itself
-    user   the user of the job
 
     The pod becomes a workload by itself again, and keeps its job and its turn in Slurm's queue.  Or it seems to be bound by
-    another client, because its user edited what the bind wrote: then only the name of the job shows that the pod is no member
-    (W4).  Returns this workload; None: no pod of this key and user waits in a gang of which other pods run, or is a stray.
+    another client, because its user edited what the bind wrote: then the name of the job, which holds the node of the pod,
+    shows that the pod is no member (W4).  Returns this workload; None: no pod of this key and of the job's user waits in a
+    gang of which other pods run, or is such a stray.
     """
     for phase in (Phase.GRANTED, Phase.BOUND, Phase.ORPHANED):
         for gang in map(world.workloads.__getitem__, world.by_phase[phase]):
-            for pod in _waiting_beside_others(world, gang) + [gang.pods[uid] for uid in gang.strays]:
+            strays = [pod for pod in map(gang.pods.__getitem__, gang.strays) if may_hold(world, pod, job)]
+            for pod in _waiting_beside_others(world, gang) + strays:
                 if names.workload_key(pod.uid) != key:
                     continue
                 tenant = world.tenant_of(pod)
-                if isinstance(tenant, Refusal) or tenant.user != user:
+                if isinstance(tenant, Refusal) or tenant.user != job.user:
                     return None
                 return leave_group(world, gang, pod)
     return None

@@ -132,6 +132,16 @@ def living_job_of_former_user(world: World, workload: Workload) -> Placeholder |
     return next((job for job in jobs if job and job.alive and job.key == former_user_key(workload, job.user)), None)
 
 
+def may_hold(world: World, pod: Pod, job: Job) -> bool:
+    """True if the job may hold the node of the bound pod."""
+    if not any(holds_nodes(component.states) for component in (job, *job.parts)):
+        return False
+    try:
+        return world.in_slurm(pod.node) in nodes_of(job)
+    except HostlistError:
+        return True
+
+
 def _may_hold_pods(world: World, workload: Workload, job: Job) -> bool:
     """True if a pod of the workload may be on a node of the job."""
     pod_nodes = world.slurm_nodes_under(workload)

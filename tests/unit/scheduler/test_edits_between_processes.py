@@ -61,19 +61,24 @@ def gang_bound() -> list[Pod]:
 
 
 def beside_its_gang(
-    says: dict[str, str], *, is_read_first: bool = False, state: str = "RUNNING", **edited: str | None
+    says: dict[str, str],
+    *,
+    is_read_first: bool = False,
+    state: str = "RUNNING",
+    nodes: str = "x2",
+    **edited: str | None,
 ) -> tuple[Story, dict[int, Job]]:
     """A previous process bound the gang on x1 and its surplus pod on x2.  Then the surplus pod was edited.
 
     is_read_first   the jobs are read before the list of pods comes
-    state           of the surplus pod's job
+    state, nodes    of the surplus pod's job
     """
     story = Story()
     surplus = member(2, 2, created=START - 60, says=says)
-    own = job_of(surplus, 18, state, nodes="x2", submitted=START - 55)
+    own = job_of(surplus, 18, state, nodes=nodes, submitted=START - 55)
     story.polls({17: "RUNNING", 18: state}, at=START + 1)
     if is_read_first:
-        story.reads(own, at=START + 1.5, granted=grant(18, "x2"))
+        story.reads(own, at=START + 1.5, granted=grant(18, nodes) if nodes else None)
         story.reads(GANGS_JOB, at=START + 1.5, granted=grant(17))
     story.sees(*gang_bound())
     shown = bound_before(story, surplus, 18)
@@ -100,6 +105,21 @@ def test_a_surplus_pod_that_shows_the_marks_of_a_member_keeps_its_own_job_after_
 ) -> None:
     story, jobs = beside_its_gang(says, is_read_first=is_read_first, **edited)
     assert harm(lives(story, jobs, START + 2, seconds=60)) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "nodes", "runs_for_it"), [("PENDING", "", False), ("RUNNING", "x3", False), ("RUNNING", "x2", True)]
+)
+@pytest.mark.parametrize("is_read_first", [False, True])
+def test_a_surplus_pod_on_a_node_that_its_own_job_does_not_hold_runs_for_another_client_and_does_not_end_with_that_job(
+    is_read_first: bool, state: str, nodes: str, runs_for_it: bool
+) -> None:
+    """Its job waited when the former process ended, and another client has bound the pod."""
+    nothing = dict.fromkeys((*names.ONLY_OURS, names.TRACEPARENT))
+    story, jobs = beside_its_gang({}, is_read_first=is_read_first, state=state, nodes=nodes, **nothing)
+    story.reads(jobs[18], at=START + 2, granted=grant(18, nodes) if nodes else None)
+    surplus = member(2, 2).uid
+    assert (story.world.key_of_pod[surplus] == names.workload_key(surplus)) is runs_for_it
 
 
 @pytest.mark.parametrize(("says", "edited"), EDITS)
