@@ -222,6 +222,19 @@ def test_a_job_of_another_user_that_got_the_id_of_a_lost_one_is_not_the_pods(clu
     assert clusters.invariants.violations == []
 
 
+def test_a_foreign_job_under_the_id_of_a_job_that_replaced_a_lost_one_is_not_the_pods(clusters: Clusters) -> None:
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
+    clusters.binds(clusters.pod, holding.node, clusters.job)
+    shown = clusters.kube.store.get("pods", "alice-a", "p")
+    shown["metadata"]["annotations"][names.JOB_SINCE] = "1970-01-01T00:00:01Z"
+    clusters.slurm.lose_everything(2.0)
+    assert clusters.submit("bob", "interactive") == clusters.job
+    clusters.slurm.tick(3.0)
+    options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
+    clusters.invariants.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
+    assert clusters.invariants.violations == []
+
+
 @pytest.mark.parametrize("since", ["", "2027-01-15T08:00:00Z", "2027-01-15T07:59:59Z"])
 def test_a_pod_shows_an_earlier_job_if_its_time_is_before_the_start_of_the_job(clusters: Clusters, since: str) -> None:
     job = clusters.slurm.jobs[clusters.job]

@@ -201,18 +201,18 @@ class KubeRequests:
         node = self.seen.known_as(pod["spec"]["nodeName"])
         if job is not None and stood_alone(pod, job):
             job = None  # the pod's own job was lost, and a job of its gang got the id
-        if job is not None and shows_earlier_job(pod, job) and not self._is_given(job):
+        if job is not None and shows_earlier_job(pod, job) and not self._is_given(job, pod):
             job = None
         if job is not None and self.seen.is_for(job, pod) and (job.ended or node in self.seen.held_by(job)):
             return job
         own = (other for other in self.seen.ours() if self.seen.is_for(other, pod))
         own = (other for other in own if not stood_alone(pod, other))
-        holding = (other for other in own if self._is_given(other) and other.holds and node in other.nodes)
+        holding = (other for other in own if self._is_given(other, pod) and other.holds and node in other.nodes)
         return next((other for other in holding if self.seen.of_slurm(other.starts) < sent - ON_ITS_WAY_S), None)
 
-    def _is_given(self, job: SeenJob) -> bool:
-        """True if the policy gives the user of the job to the pods of its namespace now."""
-        return self.seen.tenants.gives_now(self.seen.home(job.name), job.user)
+    def _is_given(self, job: SeenJob, pod: Object) -> bool:
+        """True if the policy gives the user of the job to the pods of this namespace now."""
+        return self.seen.tenants.gives_now(pod["metadata"]["namespace"], job.user)
 
     def _job_lived(self, pod: Object, job: SeenJob | None, sent: float, ends: float, not_before_s: float | None) -> str:
         pod_name = full_name(pod)
