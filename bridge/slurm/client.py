@@ -12,22 +12,15 @@ or the token of that user (user_tokens.py).  So Slurm itself refuses to end a jo
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from bridge.errors import (
-    ConfigError,
-    ContractError,
-    Invalid,
-    NotFound,
-    NoUserToken,
-    RemoteError,
-    Unauthorized,
-)
+from bridge.errors import ConfigError, ContractError, Invalid, NotFound, NoUserToken, RemoteError, Unauthorized
 from bridge.redaction import without
 from bridge.slurm import bodies, codec, wire
 from bridge.slurm.codec import Listed
@@ -480,12 +473,10 @@ class SlurmClient:
         asked = self._stopwatch()
         outcome = "ok"
         tokens = tokens or self._tokens_for(user)
+        request = partial(self._answered, operation, method, target, body, transport, tokens, user)
+        needs_slurmdbd = asks_slurmdbd(target)
         try:
-
-            def request() -> Awaitable[Reply]:
-                return self._answered(operation, method, target, body, transport, tokens, user)
-
-            reply = await (self._slurmdbd.send(operation, request) if asks_slurmdbd(target) else request())
+            reply = await (self._slurmdbd.send(operation, request) if needs_slurmdbd else request())
             answer = read(operation, reply, decoder, write=method != "GET")
             if user and self.user_tokens is not None:
                 self.user_tokens.note_accepted(user)
@@ -505,7 +496,7 @@ class SlurmClient:
             outcome = "abandoned"  # the caller was cancelled
             raise
         finally:
-            if outcome != "abandoned" and not asks_slurmdbd(target):
+            if outcome != "abandoned" and not needs_slurmdbd:
                 self._slurmdbd.note_other(is_answered=outcome not in ("unanswered", "unreachable"))
             self._on_call(operation, self._stopwatch() - asked, outcome)
 

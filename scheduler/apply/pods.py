@@ -196,11 +196,12 @@ def _shows_late_write(world: World, workload: Workload, before: Pod, pod: Pod) -
 
     Such a write may take effect until the quiet period is over, after the list that showed the pod with the lost job.
     """
-    shown = shown_id(pod)
-    if not before.node or shown in (None, workload.hint, shown_id(before)) or names.JOB_SINCE not in pod.annotations:
+    if world.newest_event_at >= world.quiet_until() or not world.is_older(pod) or not before.node:
         return False
-    is_late = world.is_older(pod) and world.newest_event_at < world.quiet_until()
-    return is_late and workload.hint is not None and not world.is_listed_alive(workload.hint)
+    shown = shown_id(pod)
+    if shown in (None, workload.hint, shown_id(before)) or names.JOB_SINCE not in pod.annotations:
+        return False
+    return workload.hint is not None and not world.is_listed_alive(workload.hint)
 
 
 def _follow_relabelled(world: World, workload: Workload, pod: Pod) -> None:

@@ -130,9 +130,13 @@ def read_foreign_for_searches(world: World) -> None:
     searches = (world.workloads[key].job_search for key in world.searching_workloads)
     if not any(search is not None and (search.twin or search.began < world.trust_since) for search in searches):
         return
-    for job_id in sorted(world.foreign - world.component_of.keys()):
-        if world.foreign_read.get(job_id, float("-inf")) < world.trust_since and world.is_listed_alive(job_id):
-            world.schedule_read(job_id, world.last_poll_began)
+    before = [
+        job_id
+        for job_id in world.foreign - world.component_of.keys()
+        if world.foreign_read.get(job_id, float("-inf")) < world.trust_since and world.is_listed_alive(job_id)
+    ]
+    for job_id in sorted(before):
+        world.schedule_read(job_id, world.last_poll_began)
 
 
 def begin_scan(world: World, at: float) -> None:

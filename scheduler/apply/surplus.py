@@ -85,9 +85,8 @@ def leave_running_gang(world: World, key: str, job: Job) -> Workload | None:
     """
     for phase in (Phase.GRANTED, Phase.BOUND, Phase.ORPHANED):
         for gang in map(world.workloads.__getitem__, world.by_phase[phase]):
-            strays = [pod for pod in map(gang.pods.__getitem__, gang.strays) if may_hold(world, pod, job)]
-            for pod in _waiting_beside_others(world, gang) + strays:
-                if names.workload_key(pod.uid) != key:
+            for pod in _waiting_beside_others(world, gang) + [gang.pods[uid] for uid in gang.strays]:
+                if names.workload_key(pod.uid) != key or (pod.uid in gang.strays and not may_hold(world, pod, job)):
                     continue
                 tenant = world.tenant_of(pod)
                 if isinstance(tenant, Refusal) or tenant.user != job.user:
@@ -187,11 +186,11 @@ def _collect_available(world: World, workload: Workload) -> list[Pod]:
     of that job must not end the pod (V7).
     """
     found = [
-        (own, pod)
+        pod
         for own, pod in surplus_pods(world, workload)
         if own.in_flight is None and own.job_search is None and _waits(world, own, pod)
     ]
-    return [pod for _, pod in sorted(found, key=lambda each: each[1].uid)]
+    return sorted(found, key=lambda pod: pod.uid)
 
 
 def _waits(world: World, workload: Workload, pod: Pod) -> bool:

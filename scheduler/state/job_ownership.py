@@ -134,21 +134,20 @@ def living_job_of_former_user(world: World, workload: Workload) -> Placeholder |
 
 def may_hold(world: World, pod: Pod, job: Job) -> bool:
     """True if the job may hold the node of the bound pod."""
-    if not any(holds_nodes(component.states) for component in (job, *job.parts)):
-        return False
-    try:
-        return world.in_slurm(pod.node) in nodes_of(job)
-    except HostlistError:
-        return True
+    return _may_hold_any({world.in_slurm(pod.node)}, job)
 
 
 def _may_hold_pods(world: World, workload: Workload, job: Job) -> bool:
     """True if a pod of the workload may be on a node of the job."""
-    pod_nodes = world.slurm_nodes_under(workload)
-    if not pod_nodes or not any(holds_nodes(component.states) for component in (job, *job.parts)):
+    return _may_hold_any(world.slurm_nodes_under(workload), job)
+
+
+def _may_hold_any(nodes: set[str], job: Job) -> bool:
+    """True if the job may hold one of these nodes, which have Slurm's names."""
+    if not nodes or not any(holds_nodes(component.states) for component in (job, *job.parts)):
         return False
     try:
-        return not pod_nodes.isdisjoint(nodes_of(job))
+        return not nodes.isdisjoint(nodes_of(job))
     except HostlistError:
         return True
 

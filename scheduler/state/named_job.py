@@ -62,9 +62,9 @@ def names_job(pod: Pod, job: Placeholder, world: World) -> bool:
     if shown_id(pod) != job.id and names.JOB_ID in pod.annotations:
         return False
     since, submitted = _job_since(pod), job.job.submitted if job.job is not None else None
-    if since is not None and submitted is None:
-        return job.asked_at is None or since >= world.clocks[Side.SLURM].theirs(job.asked_at)
-    if since is not None and submitted is not None:
+    if since is not None:
+        if submitted is None:
+            return job.asked_at is None or since >= world.clocks[Side.SLURM].theirs(job.asked_at)
         return submitted <= since <= submitted + NEAR_S
     if job.spec is not None and job.spec.required_nodes:  # a replacement by this process (reacquire.py)
         return False

@@ -29,11 +29,10 @@ class JobStates:
             if job.holds and (named := names.parse_job_name(job.name)) is not None:
                 running.setdefault(named[1], {})[job.het_id or job.id] = job
         for key, jobs in running.items():
-            newest = jobs[max(jobs)]
             if len(jobs) > 1 and (count := len(jobs) - self._of_former_users(jobs.values())) > 1:
-                if self._has_new_name(newest, jobs.values()):
-                    continue
-                yield Finding("V1", key, f"{count} running placeholders of {newest.name}")
+                newest = jobs[max(jobs)]
+                if not self._has_new_name(newest, jobs.values()):
+                    yield Finding("V1", key, f"{count} running placeholders of {newest.name}")
         self.grants.note(ours)
         for job in ours:
             home = self.seen.home(job.name)
@@ -46,9 +45,9 @@ class JobStates:
                 yield Finding("V8", str(job.id), what)
 
     def _has_new_name(self, newest: SeenJob, jobs: Collection[SeenJob]) -> bool:
-        """True if the newest job soon ends, or each other one: a former process requested them under another name (V1).
+        """True if a former process requested all other jobs under another name, and this process may not know them yet (V1).
 
-        The user edited `job-name` before this process knew the jobs, and singleton does not hold back a job of another name.
+        The user edited `job-name` meanwhile, and singleton does not hold back a job of another name.
         """
         others = [job for job in jobs if job.serial != newest.serial]
         is_young = self.seen.clock() - max(self.seen.born, self.seen.of_slurm(newest.starts)) < FORMER_NAME_S

@@ -876,14 +876,21 @@ def test_a_new_job_with_the_id_of_the_lost_one_is_distinguished_by_its_time() ->
     assert said[0].annotations == {names.JOB_ID: "17", names.JOB_SINCE: "1970-01-01T00:17:11Z"}
 
 
-def test_a_job_that_is_lost_again_and_replaced_under_the_same_id_has_a_time_of_its_own_on_the_pod() -> None:
-    """The new job was read before its submission was answered.  By the time on the pod the next process knows the job."""
+def shows_its_new_job() -> tuple[Story, Pod]:
+    """Job 30 replaced the lost job at NOW + 7, and the pod, as it is returned, shows that."""
     story = Story()
     story.ended(lost(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
     [said] = story.acts(SetPodCondition, NOW + 7)
     story.ended(said, at=NOW + 7)
     shown = story.bound(TRAIN, 30, "x2")
-    story.sees(replace(shown, annotations={**shown.annotations, **(said.annotations or {})}))
+    shown = replace(shown, annotations={**shown.annotations, **(said.annotations or {})})
+    story.sees(shown)
+    return story, shown
+
+
+def test_a_job_that_is_lost_again_and_replaced_under_the_same_id_has_a_time_of_its_own_on_the_pod() -> None:
+    """The new job was read before its submission was answered.  By the time on the pod the next process knows the job."""
+    story, _ = shows_its_new_job()
     story.polls({30: "RUNNING"}, at=NOW + 10)
     loses(story, NOW + 27)
     asked = asked_again(story)
@@ -895,13 +902,7 @@ def test_a_job_that_is_lost_again_and_replaced_under_the_same_id_has_a_time_of_i
 
 
 def test_what_the_bridge_writes_about_a_new_job_is_no_edit() -> None:
-    story = Story()
-    story.ended(lost(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
-    [said] = story.acts(SetPodCondition, NOW + 7)
-    story.ended(said, at=NOW + 7)
-    shown = story.bound(TRAIN, 30, "x2")
-    shown = replace(shown, annotations={**shown.annotations, **(said.annotations or {})})
-    story.sees(shown)
+    story, shown = shows_its_new_job()
     story.polls({30: "RUNNING"}, at=NOW + 8)
     assert story.acts(RestoreKeys, NOW + 60) == []
 
