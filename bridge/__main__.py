@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import logging
 import os
 import sys
 from collections.abc import Sequence
 
-from bridge.cli.terminal import LogFormatter, NotWritten, discard_output, tell, use_any_encoding, written
+from bridge.cli.terminal import NotWritten, discard_output, tell, use_any_encoding, written
 from bridge.errors import ConfigError
 
 EXIT_CONFIG = 2
@@ -316,10 +315,11 @@ def _version() -> str:
 def _run(options: argparse.Namespace) -> int:
     gc.disable()  # loading makes no garbage; the bridge enables it again
     from bridge import app, settings
+    from bridge.cli.log_output import log_to_stderr
     from bridge.event_loop import new_event_loop
 
     chosen = settings.load(vars(options), os.environ)
-    _log_to_stderr(chosen.log_level)
+    log_to_stderr(chosen.log_level)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         path = settings.path_of(vars(options), os.environ) or ""
         path = "" if path == settings.STANDARD_INPUT else path  # which does not change
@@ -327,18 +327,13 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _log_to_stderr(level: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
 def _uninstall(options: argparse.Namespace) -> int:
     from bridge import settings
+    from bridge.cli.log_output import log_to_stderr
     from bridge.cli.uninstall import main as uninstall
 
     chosen = settings.load(vars(options), os.environ)
-    _log_to_stderr("error" if options.dry_run else chosen.log_level)
+    log_to_stderr("error" if options.dry_run else chosen.log_level)
     return uninstall(chosen, end_pods=options.end_pods, dry_run=options.dry_run)
 
 

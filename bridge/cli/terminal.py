@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TextIO
 
 PAGE_WIDTH = 110  # columns; longer lines are hard to read
@@ -81,18 +79,3 @@ def use_any_encoding() -> None:
 def printable(line: str) -> str:
     """The line, with a replacement character for each character that is not printed."""
     return line if line.isprintable() else "".join(char if char.isprintable() else "\ufffd" for char in line)
-
-
-class LogFormatter(logging.Formatter):
-    """One entry is one line, and a traceback its lines: no name or message from outside begins another line."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
-        """As logging calls it."""
-        return printable(super().formatMessage(record))
-
-    def formatException(  # noqa: N802 - the name in logging
-        self,
-        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
-    ) -> str:
-        """As logging calls it."""
-        return "\n".join(map(printable, super().formatException(ei).split("\n")))

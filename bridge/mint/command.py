@@ -11,12 +11,11 @@ from __future__ import annotations
 import grp
 import logging
 import signal
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from bridge.cli.terminal import LogFormatter
+from bridge.cli.log_output import log_to_stderr
 from bridge.errors import ConfigError
 from bridge.mint.files import Mint
 from bridge.mint.users import Users
@@ -33,9 +32,7 @@ log = logging.getLogger("slurm-bridge")
 
 def main(options: Mapping[str, Any]) -> int:
     """Write and renew tokens until SIGTERM or SIGINT, and return the exit code 0.  Raises ConfigError at the start."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log_to_stderr("info")
     lifetime_s = _lifetime(options["lifetime"])
     users = Users(options["user"] or (), options["users_file"] or (), options["policy"] or (), options["slurm_user"])
     mint = Mint(options["out"], options["key"], lifetime_s, _group(options["group"]))

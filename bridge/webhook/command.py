@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Protocol
 
-from bridge.cli.terminal import LogFormatter
+from bridge.cli.log_output import log_to_stderr
 from bridge.errors import ConfigError
 from bridge.kube.transport import connect
 from bridge.preflight.waiting import Waiting, unless
@@ -46,9 +45,7 @@ class Source(Protocol):
 
 def main(options: Options) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code 0.  Raises ConfigError for a mistake at the start."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log_to_stderr("info")
     asyncio.run(_serve(options))
     return 0
 

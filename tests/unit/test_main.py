@@ -20,59 +20,59 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JWT", raising=False)
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def said(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["run", *arguments]) == EXIT_CONFIG
-    printed = capsys.readouterr()
+    printed = capfd.readouterr()
     assert printed.out == ""
     [line] = printed.err.splitlines()
     assert line.startswith("slurm-bridge: ")
     return line.removeprefix("slurm-bridge: ")
 
 
-def test_a_settings_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_settings_file_that_is_not_there(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     missing = tmp_path / "none.yaml"
-    assert said(capsys, "--config", str(missing)) == (
+    assert said(capfd, "--config", str(missing)) == (
         f"{missing}: cannot be read: No such file or directory. Name a settings file that exists and can be read."
     )
 
 
-def test_an_unknown_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_unknown_key(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("slurm_ulr: x")
-    assert said(capsys, "--config", str(file)) == f"{file}: slurm_ulr: unknown key; did you mean slurm_url?"
+    assert said(capfd, "--config", str(file)) == f"{file}: slurm_ulr: unknown key; did you mean slurm_url?"
 
 
-def test_no_token(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "--slurm-url", "http://localhost:1").startswith("no Slurm token is named. Name a file with")
+def test_no_token(capfd: pytest.CaptureFixture[str]) -> None:
+    assert said(capfd, "--slurm-url", "http://localhost:1").startswith("no Slurm token is named. Name a file with")
 
 
-def test_a_token_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    message = said(capsys, "--slurm-url", "http://localhost:1", "--slurm-token-file", str(tmp_path / "none"))
+def test_a_token_file_that_is_not_there(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    message = said(capfd, "--slurm-url", "http://localhost:1", "--slurm-token-file", str(tmp_path / "none"))
     assert str(tmp_path / "none") in message
 
 
-def test_no_slurm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_slurm(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JWT", "a.b.c")
-    message = said(capsys)
+    message = said(capfd)
     assert "a.b.c" not in message
 
 
 def test_a_plain_url_to_another_host_by_environment(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_BRIDGE_SLURM_URL", "http://slurm:6820")
-    assert "unencrypted" in said(capsys)
+    assert "unencrypted" in said(capfd)
 
 
 @pytest.mark.parametrize("arguments", [[], ["walk"], ["run", "--colour"], ["run", "--config"]])
-def test_an_unknown_command_shows_the_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_shows_the_usage(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(arguments)
     assert left.value.code == EXIT_CONFIG
-    assert "usage: slurm-bridge" in capsys.readouterr().err
+    assert "usage: slurm-bridge" in capfd.readouterr().err
 
 
-def test_a_release_that_no_bridge_hears(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_release_that_no_bridge_hears(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     for http, said_then in (
         (
@@ -84,7 +84,7 @@ def test_a_release_that_no_bridge_hears(capsys: pytest.CaptureFixture[str], tmp_
     ):
         file.write_text(f"slurm_url: http://127.0.0.1:1\nhttp: '{http}'\n")
         assert main(["release", "--config", str(file)]) == EXIT_CONFIG
-        assert capsys.readouterr().err == f"slurm-bridge: {said_then}\n"
+        assert capfd.readouterr().err == f"slurm-bridge: {said_then}\n"
 
 
 @pytest.mark.parametrize(
@@ -114,25 +114,25 @@ def test_a_release_that_no_bridge_hears(capsys: pytest.CaptureFixture[str], tmp_
     ],
 )
 def test_what_a_demo_cannot_do_is_reported_before_it_begins(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], line: str
+    capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], line: str
 ) -> None:
     assert main(["dev", *arguments]) == EXIT_CONFIG
-    printed = capsys.readouterr()
+    printed = capfd.readouterr()
     assert (printed.out, printed.err) == ("", f"slurm-bridge: {line}\n")
 
 
-def test_the_help_of_the_demo_names_the_usual_number_of_pods(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_the_demo_names_the_usual_number_of_pods(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["dev", "--help"])
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(capfd.readouterr().out.split())
     assert f"number of pods at a time, default {LIVE_PODS}; with --headless in all, default {HEADLESS_PODS}" in told
 
 
-def test_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_version(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["--version"])
     assert left.value.code == 0
-    assert capsys.readouterr().out.startswith("slurm-bridge ")
+    assert capfd.readouterr().out.startswith("slurm-bridge ")
 
 
 FULL = "slurm-bridge: the answer cannot be written: No space left on device.\n"

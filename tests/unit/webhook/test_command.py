@@ -27,57 +27,57 @@ def pair(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "tls.crt"), str(tmp_path / "tls.key")
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def said(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["webhook", *arguments]) == EXIT_CONFIG
-    [line] = capsys.readouterr().err.splitlines()
+    [line] = capfd.readouterr().err.splitlines()
     return line.removeprefix("slurm-bridge: ")
 
 
 def test_mistakes_on_the_command_line(
-    capsys: pytest.CaptureFixture[str], pair: tuple[str, str], tmp_path: Path
+    capfd: pytest.CaptureFixture[str], pair: tuple[str, str], tmp_path: Path
 ) -> None:
-    assert said(capsys, "--tls-cert-file", pair[0]) == (
+    assert said(capfd, "--tls-cert-file", pair[0]) == (
         "--tls-cert-file and --tls-key-file belong together. Name both files, or none."
     )
-    assert said(capsys, "--listen", "8443") == "--listen 8443: is not HOST:PORT."
-    assert said(capsys, "--listen", ":0") == "--listen :0: is not HOST:PORT."
+    assert said(capfd, "--listen", "8443") == "--listen 8443: is not HOST:PORT."
+    assert said(capfd, "--listen", ":0") == "--listen :0: is not HOST:PORT."
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         "{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: x, user: x}}], "
         "clusters: [{name: x, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: x, user: {token: y}}]}"
     )
     given = ("--kubeconfig", str(kubeconfig))
-    assert said(capsys, *given, "--secret", "x") == "--secret x: is not NAMESPACE/NAME."
-    assert said(capsys, *given, "--secret", "x/../y") == "--secret x/../y: is not NAMESPACE/NAME."
-    assert "is not a valid name of a Kubernetes object" in said(capsys, *given, "--configuration", "a/b")
+    assert said(capfd, *given, "--secret", "x") == "--secret x: is not NAMESPACE/NAME."
+    assert said(capfd, *given, "--secret", "x/../y") == "--secret x/../y: is not NAMESPACE/NAME."
+    assert "is not a valid name of a Kubernetes object" in said(capfd, *given, "--configuration", "a/b")
 
 
-def test_mistakes_in_the_files(capsys: pytest.CaptureFixture[str], pair: tuple[str, str], tmp_path: Path) -> None:
+def test_mistakes_in_the_files(capfd: pytest.CaptureFixture[str], pair: tuple[str, str], tmp_path: Path) -> None:
     certificate, key = pair
-    swapped = said(capsys, "--tls-cert-file", key, "--tls-key-file", certificate)
+    swapped = said(capfd, "--tls-cert-file", key, "--tls-key-file", certificate)
     assert "the certificate and the key are swapped." in swapped
     other = tmp_path / "other.key"
     other.write_bytes(another_key())
-    assert "does not belong" in said(capsys, "--tls-cert-file", certificate, "--tls-key-file", str(other))
+    assert "does not belong" in said(capfd, "--tls-cert-file", certificate, "--tls-key-file", str(other))
     missing = str(tmp_path / "none")
-    assert said(capsys, "--tls-cert-file", missing, "--tls-key-file", key) == (
+    assert said(capfd, "--tls-cert-file", missing, "--tls-key-file", key) == (
         f"--tls-cert-file {missing}: No such file or directory. Name a PEM file that this user may read."
     )
 
 
-def test_no_cluster(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_cluster(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert said(capsys).startswith("no Kubernetes cluster to talk to")
+    assert said(capfd).startswith("no Kubernetes cluster to talk to")
 
 
-def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.delitem(sys.modules, name)
     for name in ("command", "given", "own", "server", "certificates"):
         monkeypatch.delitem(sys.modules, f"bridge.webhook.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    assert said(capsys) == (
+    assert said(capfd) == (
         "webhook: the Python package cryptography is not installed. Install it: pip install cryptography"
     )
 
