@@ -39,7 +39,11 @@ _NODES = "look at `sinfo -R`, and resume the nodes that may serve again"
 REASONS: Mapping[str, Reason] = {
     "None": Reason("not looked at yet"),
     "Priority": Reason("others are before it in the queue", "", "`sprio` and `sshare` show why"),
-    "Resources": Reason("waiting for nodes: first in line", "request less, or a shorter time limit"),
+    "Resources": Reason(
+        "waiting for nodes: first in line",
+        "request less, or a shorter time limit",
+        f"if no node is in service, {_NODES}",
+    ),
     "Dependency": Reason("waiting for other jobs, as its dependency says"),
     "DependencyNeverSatisfied": Reason(
         "a job it depends on did not end as it should, so it never starts",

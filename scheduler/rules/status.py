@@ -24,6 +24,7 @@ from scheduler.state.placeholder import Placeholder
 from scheduler.state.pod_records import ITS_PLACE
 from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import Workload
+from scheduler.state.world import World
 
 DAY_S = 86_400
 REASON_FOLLOWS = "Slurm's reason follows when the job is read."
@@ -94,11 +95,11 @@ def outage(pods: Iterable[Pod], lost: OutageBegan, meanwhile: str, this_pass: Pa
 
 def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
     """Slurm's reason in words, the partition, the expected start, the place, the time of this status, and what to do (Q2)."""
-    return _waits(workload, job, _others_set(workload, job, this_pass), this_pass)
+    return _waits(workload, job, _to_do(workload, job, this_pass), this_pass)
 
 
-def _waits(workload: Workload, job: Job, others_set: str, this_pass: Pass) -> str:
-    """As `waits`.  others_set: what to do about what others set in Slurm (`_others_set`)"""
+def _waits(workload: Workload, job: Job, to_do: str, this_pass: Pass) -> str:
+    """As `waits`.  to_do: what to do (`_to_do`)"""
     reason = job.reason or "None"
     known = meaning_of(reason)
     why = f"{reason}: {with_value(known, job, this_pass.world)}" if known is not None else reason
@@ -107,8 +108,28 @@ def _waits(workload: Workload, job: Job, others_set: str, this_pass: Pass) -> st
     queue = (
         f"; number {place.number:,} of slurm-bridge's {place.of:,} waiting jobs there" if place and place.of > 1 else ""
     )
-    to_do = others_set or (f" You can {_plain(known.user, job)}." if known is not None and known.user else "")
     return f"Waiting in Slurm partition {job.partition} ({why}){start}{queue}. Job {job.id}, as of {clock(now, now)}.{to_do}"
+
+
+def _to_do(workload: Workload, job: Job, this_pass: Pass) -> str:
+    """What to do so that the job starts; begins with a space.  "": nothing but wait."""
+    known = meaning_of(job.reason or "None")
+    return (
+        _others_set(workload, job, this_pass)
+        or _none_in_service(job, this_pass.world)
+        or (f" You can {_plain(known.user, job)}." if known is not None and known.user else "")
+    )
+
+
+def _none_in_service(job: Job, world: World) -> str:
+    """Where no node can start a job, Slurm shows "Resources" like anywhere else.  But to request less would not help."""
+    if job.reason != "Resources":
+        return ""
+    partitions = frozenset(job.partition.split(","))
+    nodes = [node for node in (world.slurm_nodes or {}).values() if not partitions.isdisjoint(node.partitions)]
+    if not nodes or not all(node.closed for node in nodes):
+        return ""
+    return f" No node of partition {job.partition} is in service: an admin of Slurm sees why with sinfo -R."
 
 
 def _others_set(workload: Workload, job: Job, this_pass: Pass) -> str:
@@ -207,9 +228,9 @@ def _expected_start(job: Job, this_pass: Pass) -> float | None:
 
 def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str = "") -> Decision:
     """Show why the pod waits in Slurm's queue.  note: a sentence that is added"""
-    others_set = _others_set(workload, job, this_pass)
-    message = _waits(workload, job, others_set, this_pass) + (f" {note}" if note else "")
-    essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note + others_set)
+    to_do = _to_do(workload, job, this_pass)
+    message = _waits(workload, job, to_do, this_pass) + (f" {note}" if note else "")
+    essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note + to_do)
     starts = _expected_start(job, this_pass)
     reason = this_pass.world.config.pending_reason or names.PENDING
     event = names.PENDING if names_job(workload, pod, job.id) else names.SUBMITTED

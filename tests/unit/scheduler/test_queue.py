@@ -8,11 +8,11 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import BindPod, NudgeScheduler, Outcome, Plan, ReadJob, SetPodCondition
-from scheduler.events import OutageBegan, OutageEnded, Planned, Side, TokenMissing
+from scheduler.events import OutageBegan, OutageEnded, Planned, Side, SlurmNodesPolled, TokenMissing
 from scheduler.model.kubernetes import Condition
-from scheduler.model.slurm import Job
+from scheduler.model.slurm import Job, Partition
 from scheduler.rules.status import brief, nearest_start
-from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
+from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, slurm_node
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -78,6 +78,20 @@ def test_a_reason_about_which_its_user_can_do_nothing_has_no_advice() -> None:
     queued(story)
     [message] = said(story, waits(reason="Priority"), NOW + 1)
     assert message.endswith("Job 17, as of 00:17 UTC.")
+
+
+def test_where_no_node_is_in_service_the_pod_is_not_told_to_request_less() -> None:
+    story = Story()
+    queued(story)
+    drained = [replace(slurm_node(name), states=frozenset({"IDLE", "DRAIN", "EXTERNAL"})) for name in ("x1", "x2")]
+    other = slurm_node("y1", partitions=("other",))
+    story.sees(SlurmNodesPolled((*drained, other), (Partition("main", default=True), Partition("other")), NOW))
+    [message] = said(story, waits(), NOW + 1)
+    assert message.endswith(" No node of partition main is in service: an admin of Slurm sees why with sinfo -R.")
+    assert "request less" not in message
+    story.sees(SlurmNodesPolled((drained[0], slurm_node("x2"), other), (Partition("main", default=True),), NOW + 5))
+    [message] = said(story, waits(), NOW + 6)
+    assert message.endswith(" You can request less, or a shorter time limit.")
 
 
 @pytest.mark.parametrize("reason", ["", "None"])

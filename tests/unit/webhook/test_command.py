@@ -33,9 +33,7 @@ def said(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     return line.removeprefix("slurm-bridge: ")
 
 
-def test_mistakes_on_the_command_line(
-    capfd: pytest.CaptureFixture[str], pair: tuple[str, str], tmp_path: Path
-) -> None:
+def test_mistakes_on_the_command_line(capfd: pytest.CaptureFixture[str], pair: tuple[str, str], tmp_path: Path) -> None:
     assert said(capfd, "--tls-cert-file", pair[0]) == (
         "--tls-cert-file and --tls-key-file belong together. Name both files, or none."
     )
