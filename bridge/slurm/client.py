@@ -583,11 +583,15 @@ class SlurmClient:
         if isinstance(tokens, UserToken):
             why = trouble or f"{tokens.name}: Slurm does not accept it (error {error.number}). {tokens.advice}"
             return self._no_token_of(user, error.operation, why, error.number, tokens.last)
-        advice = trouble or (
-            f"{error.message}. {tokens.name}: a token of this Slurm cluster, of a user who may do this? If not, replace it: "
-            f"{command(tokens.user)}"
+        if trouble:
+            return Unauthorized(error.operation, SIDE, trouble, error.number)
+        cause = f"its user {tokens.user} may not act for {user}" if user else "Slurm's key was replaced since"
+        reason = "none" if error.number in RENEWING else error.message  # an HTTP status comes without a reason
+        message = (
+            f"Slurm does not accept the token ({tokens.name}): it is of another cluster, or {cause}. Make another one: "
+            f"{command(tokens.user)}. Slurm's reason: {reason}"
         )
-        return Unauthorized(error.operation, SIDE, advice, error.number)
+        return Unauthorized(error.operation, SIDE, message, error.number)
 
 
 def _node_path(name: str) -> str:

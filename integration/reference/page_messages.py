@@ -150,7 +150,10 @@ def text() -> str:
     parts += ["\n## HTTP\n\n", _statuses(), f"\n{READY}\n\n", _listed(_readiness(), ("", "Parts:\n\n"))]
     parts += [f"\n## Command line and settings\n\n{COMMANDS}\n", *_by_command(config_errors()), _of_settings()]
     parts += [f"\n## Output of commands\n\n{OUTPUT}\n", *_outputs()]
-    parts += [f"\n## doctor\n\n{DOCTOR}\n\n", _pairs(each for level in (*LEVELS, UNSEEN) for each in findings(level))]
+    parts += [
+        f"\n## doctor\n\n{DOCTOR}\n\n",
+        _pairs([*(each for level in LEVELS for each in findings(level)), *_unseen()]),
+    ]
     return "".join(parts)
 
 
@@ -224,18 +227,18 @@ def _readiness() -> list[Text]:
 
 
 def calls(*callees: str, package: str = "") -> Iterator[Call]:
-    """Each call of these, with what may be its first two arguments."""
+    """Each call of these, with what may be its first argument, and its second or `do`."""
     of = search()
     for callee in callees:
         for call, place in of.code.calls.get(callee, []):
             if not place.module.startswith(package) or not call.args or isinstance(call.func, ast.Attribute):
                 continue
-            given = [tuple(of.of(each, place)) for each in call.args[:2]]
-            advice = given[1] if len(given) > 1 else ()
-            if not advice and len(call.args) > 1:  # a single word: NAME=VALUE
-                word = template(call.args[1], of.code.modules[place.module].values)
+            do = argument(call, 1, "do")
+            advice = tuple(of.of(do, place)) if do is not None else ()
+            if do is not None and not advice:  # a single word: NAME=VALUE
+                word = template(do, of.code.modules[place.module].values)
                 advice = (Text(word, True),) if word else ()
-            yield Call(place.module, given[0], advice)
+            yield Call(place.module, tuple(of.of(call.args[0], place)), advice)
 
 
 def config_errors() -> list[Call]:
@@ -246,6 +249,11 @@ def config_errors() -> list[Call]:
 def findings(level: str) -> list[Call]:
     """The findings of `doctor` of that level."""
     return list(calls(level, package="bridge.cli.doctor"))
+
+
+def _unseen() -> Iterator[Call]:
+    """The sentences of observations that failed, with advice; the others are short reasons, or sentences of an error."""
+    return (each for each in findings(UNSEEN) if each.advice and any(text.whole for text in each.messages))
 
 
 def _by_command(found: Iterable[Call]) -> Iterator[str]:

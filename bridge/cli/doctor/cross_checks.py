@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from bridge.cli.doctor.findings import Check, Result, count, error, ok, some, warning
-from bridge.cli.doctor.views import Observations, managed_namespaces
+from bridge.cli.doctor.kubernetes_checks import not_one_ready
+from bridge.cli.doctor.views import NotSeen, Observations, managed_namespaces
 from bridge.slurm.admin_reads import Configuration, NodeDetails, PartitionDetails
 from scheduler import names
 from scheduler.model.hostlist import HostlistError, expand
@@ -27,27 +28,31 @@ REGISTER = (
 
 
 def common(seen: Observations) -> Mapping[str, tuple[Node, NodeDetails]]:
-    """Nodes that both know, by Kubernetes' name."""
+    """Nodes that both know, by Kubernetes' name, at least one.  Raises NotSeen; the row *nodes* reports it."""
     known = {view.node.name: view for view in seen.slurm_nodes.get()}
-    return {node.name: (node, known[slurm_name(node)]) for node in seen.nodes.get() if slurm_name(node) in known}
+    ours = {node.name: node for node in seen.nodes.get()}
+    both = {name: (node, known[slurm_name(node)]) for name, node in ours.items() if slurm_name(node) in known}
+    if not both:
+        raise NotSeen(
+            f"No node is known to both clusters: Kubernetes has {some(ours) or 'none'}, Slurm has {some(known) or 'none'}.",
+            because="no node is known to both clusters",
+            do=REGISTER,
+        )
+    return both
 
 
 def _nodes(seen: Observations) -> Iterator[Result]:
     both = common(seen)
     ours = {node.name for node in seen.nodes.get()} - both.keys()
     theirs = {view.node.name for view in seen.slurm_nodes.get()} - {known.node.name for _, known in both.values()}
-    if not both:
-        yield error(
-            f"No node is known to both clusters: Kubernetes has {some(ours) or 'none'}, Slurm has {some(theirs) or 'none'}.",
-            REGISTER,
-        )
-        return
     external = sum(known.node.external for _, known in both.values())
     summary = f"{count(len(both), 'node')} known to both, {external} of them external"
     summary += f"; only in Kubernetes: {some(ours)}" if ours else ""
     summary += f"; only in Slurm: {some(theirs)}" if theirs else ""
     yield ok(summary)
     out = [f"{node.name} ({why})" for node, known in both.values() if (why := _why_out(node, known))]
+    if not_one_ready(seen):
+        return  # the row *nodes* of Kubernetes reports it
     if len(out) == len(both):
         yield error(f"No node is in service in both clusters: {some(out)}.", "kubectl get nodes; sinfo -R")
     elif out:
@@ -91,7 +96,7 @@ def _sizes(seen: Observations) -> Iterator[Result]:
             "Grants of the rest are released.",
             "Make Slurm's node no larger than kubectl's allocatable (CPUs, RealMemory, Gres).",
         )
-    elif both:
+    else:
         yield ok("Slurm's nodes are no larger than what Kubernetes lets pods use")
 
 
@@ -276,6 +281,8 @@ def _kept(node: Node) -> bool:
 def _mapping(seen: Observations) -> Iterator[Result]:
     """The Slurm users of the managed namespaces."""
     policy, managed = seen.chosen("policy").policy.policy(), managed_namespaces(seen)
+    if not policy.rules and policy.default is None:
+        raise NotSeen("the policy maps no namespace to a Slurm user", failed=False)  # the row *file* reports it
     spaces = [namespace for namespace in seen.namespaces.get() if namespace.name in managed]
     unmapped = [
         namespace.name

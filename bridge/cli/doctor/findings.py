@@ -90,11 +90,10 @@ def findings(groups: Sequence[tuple[str, Sequence[Check]]], observations: Observ
     for group, checks in groups:
         for check in checks:
             try:
-                results = list(check.judge(observations))
-            except NotSeen as missing:
-                results = [_missing(missing, named)]
-            for result in results:
-                yield result.at(group, check.name)
+                for result in check.judge(observations):
+                    yield result.at(group, check.name)
+            except NotSeen as missing:  # what the check found before it needed this observation counts
+                yield _missing(missing, named).at(group, check.name)
 
 
 def _missing(missing: NotSeen, named: set[str]) -> Result:

@@ -10,6 +10,7 @@ from bridge.cli.doctor.views import Observations, managed_namespaces
 from bridge.preflight import rights
 from bridge.slurm.token import age
 from scheduler import names
+from scheduler.place.feasible import slurm_name
 
 SKEW_S = 3.0  # clocks further apart than that make times on pods wrong
 SHORT_LIFE_S = 3600.0
@@ -79,6 +80,13 @@ def _namespaces(seen: Observations) -> Iterator[Result]:
         )
 
 
+def not_one_ready(seen: Observations) -> bool:
+    """True if pods can use no node of Kubernetes, as far as Kubernetes shows.  Slurm powers a node up that a job needs."""
+    nodes = [view.node for view in seen.slurm_nodes.value or ()]
+    asleep = {node.name for node in nodes if node.changes_power and not node.is_off_for_good}
+    return not any((node.ready or slurm_name(node) in asleep) and not node.unschedulable for node in seen.nodes.get())
+
+
 def _nodes(seen: Observations) -> Iterator[Result]:
     nodes = seen.nodes.get()
     away = [node.name for node in nodes if not node.ready]
@@ -87,7 +95,10 @@ def _nodes(seen: Observations) -> Iterator[Result]:
     summary = f"{count(len(usable), 'node')} of {len(nodes):,} ready"
     summary += f"; not ready: {some(away)}" if away else ""
     summary += f"; cordoned: {some(cordoned)}" if cordoned else ""
-    yield ok(summary) if usable else error(f"{summary}.", "kubectl get nodes; kubectl describe node NAME")
+    if not_one_ready(seen):
+        yield error(f"{summary}.", "kubectl get nodes; kubectl describe node NAME")
+    else:
+        yield ok(summary)
 
 
 def _readable(seen: Observations) -> Iterator[Result]:

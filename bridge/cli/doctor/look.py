@@ -64,7 +64,7 @@ async def _observing(
 
 def _observe_settings(seen: Observations, options: Options, environment: Mapping[str, str]) -> None:
     """The settings that `run` would use; if these have a mistake, the part that can be used."""
-    seen.source = settings.path_of(options, environment) or seen.source
+    seen.source = settings.path_of(options, environment) or ""
     try:
         seen.usable = settings.load(options, environment)
         seen.settings = Observed(seen.usable)

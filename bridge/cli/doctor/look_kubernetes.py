@@ -46,7 +46,13 @@ class _Kubernetes:
     scheduler_name: str
 
     async def listed(self, query: Query[T]) -> tuple[T, ...]:
-        """All objects that can be decoded; `seen.undecoded` receives the others."""
+        """All objects that can be decoded; `seen.undecoded` receives the others.
+
+        Raises NotSeen without the right to list them, which the row *rights* reports; RemoteError.
+        """
+        resource = query.path.rpartition("/")[2]
+        if not (self.seen.rights.value or {}).get(("list", resource, "", ""), True):
+            raise NotSeen(f"Kubernetes does not let this client list {resource}", failed=False)
         all_ = await listed(self.transport, query)
         self.seen.undecoded.extend(all_.undecoded)
         return all_.found

@@ -42,9 +42,7 @@ ASK_SLURM_AGAIN = (
     "Run doctor again. If this stays so, look at the logs of slurmrestd and slurmctld, and at slurmdbd and its database: "
     "while these hang, so do many requests (`sacctmgr show cluster` then hangs, too)."
 )
-REPLACE = (
-    "Replace it by a token that was made on a host of this cluster. slurmctld's log says why it refuses the token."
-)
+REPLACE = "Make it on a host of this cluster; slurmctld's log says why it refuses this one."
 
 
 @dataclass(frozen=True, slots=True)

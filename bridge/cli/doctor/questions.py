@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 PATIENCE_S = 20.0  # for questions that fail: two without an answer from slurmrestd, one from the API server
 MISTAKEN = "the settings cannot be used"
+WITHOUT_DEFAULT = ("slurm_url", "slurm_token_file")
 Questions = Mapping[str, Callable[[A], Awaitable[object]]]
 
 
@@ -84,5 +85,10 @@ def sentence(error: BridgeError) -> str:
 
 
 def unnamed(seen: Observations, key: str, missing: NotSeen) -> NotSeen:
-    """The reason why a setting is missing; if the mistake in the settings may concern this key, that mistake."""
-    return NotSeen(MISTAKEN, failed=False) if key in seen.uncertain else missing
+    """The reason why a setting is missing; if the mistake in the settings may concern this key, that mistake.
+
+    Without settings, a key that has no default is missing because no settings are named.
+    """
+    if key in seen.uncertain:
+        return NotSeen(MISTAKEN, failed=False)
+    return missing if seen.source or key not in WITHOUT_DEFAULT else NotSeen("no settings are named", failed=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridge.cli.doctor.findings import Check, Result, count, error, ok, unknown, warning
+from bridge.cli.doctor.questions import MISTAKEN
+from bridge.cli.doctor.slurm_checks import accepted
 from bridge.cli.doctor.views import Observations
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
 from scheduler.model.text import span
@@ -13,7 +15,12 @@ from scheduler.model.text import span
 def _file(seen: Observations) -> Iterator[Result]:
     chosen = seen.settings.get()
     rules = len(chosen.policy.rules)
-    if not rules and chosen.policy.default is None:
+    if not seen.source:
+        yield error(
+            "No settings are named: the policy in them maps namespaces to Slurm users.",
+            "Name the bridge's file: --config FILE, or SLURM_BRIDGE_CONFIG. docs/settings.md begins with a minimal one.",
+        )
+    elif not rules and chosen.policy.default is None:
         yield error(
             f"{seen.source}: the policy maps no namespace to a Slurm user, so that every pod is refused.",
             "Write policy.rules: namespaces, and the Slurm user whose jobs their pods are.",
@@ -38,14 +45,55 @@ def _bridge(seen: Observations) -> Iterator[Result]:
     if (missing := seen.bridge.missing) is not None and not missing.failed:
         yield unknown(missing.because)
         return
-    reasons = [reason.rstrip(".") for reason in seen.bridge.get()]
-    http = seen.usable.http
-    if reasons and reasons[0] == "ok":
-        yield warning(f"The bridge at {http} works only in part: {'; '.join(reasons[1:])}.", "Its log says more.")
-    elif reasons:
-        yield warning(f"The bridge at {http} is not ready: {'; '.join(reasons)}.", "Its log says more.")
-    else:
+    reasons, http = seen.bridge.get(), seen.usable.http
+    if not reasons:
         yield ok(f"the bridge at {http} is ready")
+        return
+    state = "works only in part" if reasons[0] == "ok" else "is not ready"
+    own = [reason.rstrip(".") for reason in reasons if reason != "ok" and not _is_found_here(reason, seen)]
+    if own:
+        yield warning(f"The bridge at {http} {state}: {'; '.join(own)}.", "Its log says more.")
+    else:
+        yield unknown(f"the bridge at {http} {state}, for what other rows report")
+
+
+def _is_found_here(reason: str, seen: Observations) -> bool:
+    """True if another row reports the cause: this host asked the same servers, and they did not answer as they should."""
+    return any(reason.startswith(beginnings) and trouble(seen) for beginnings, trouble in FOUND_HERE)
+
+
+def _slurm_fails(seen: Observations) -> bool:
+    return seen.jobs.missing is not None and seen.jobs.missing.because != MISTAKEN
+
+
+def _slurmdbd_fails(seen: Observations) -> bool:
+    return _slurm_fails(seen) or seen.accounting.missing is not None
+
+
+def _kubernetes_fails(seen: Observations) -> bool:
+    if (missing := seen.greeting.missing) is not None:
+        return missing.because != MISTAKEN
+    return not all((seen.rights.value or {}).values()) or bool(seen.rights_in.value)
+
+
+def _user_fails(seen: Observations) -> bool:
+    tokens = (seen.user_tokens.value or {}).values()
+    users = [verdict for (_, option, _), verdict in seen.verdicts.items() if not option]
+    return any(token.missing is not None for token in tokens) or not all(map(accepted, users))
+
+
+def _partition_fails(seen: Observations) -> bool:
+    return not all(accepted(verdict) for (_, option, _), verdict in seen.verdicts.items() if option == "partition")
+
+
+# How a line of /readyz begins (bridge/readiness.py, starting.py, preflight/), and whether other rows report its cause.
+FOUND_HERE = (
+    (("Slurm accounting",), _slurmdbd_fails),
+    (("Slurm: ", "slurm_url ", "Slurm has not answered", "token "), _slurm_fails),
+    (("slurm-bridge cannot act as ",), _user_fails),
+    (("policy: Slurm has no partition",), _partition_fails),
+    (("Kubernetes: ", "kubeconfig", "Kubernetes has not answered"), _kubernetes_fails),
+)
 
 
 CHECKS = (

@@ -97,7 +97,7 @@ Choice = tuple[str, str, str]  # Slurm user, what is chosen ("account", "partiti
 class Observations:
     """Everything that checks read.
 
-    source         where the settings are from, in words
+    source         where the settings are from, in words; "": no settings are named
     usable         the settings; if they have a mistake, the part that can be used
     uncertain       keys of the settings that may have been meant where the mistake is
     status_without_token  the HTTP status of a request without a token to slurmrestd
@@ -114,7 +114,7 @@ class Observations:
     """
 
     now: float
-    source: str = "no settings file"
+    source: str = ""
     settings: Observed[Settings] = field(default_factory=Observed)
     usable: Settings = field(default_factory=Settings)
     uncertain: frozenset[str] = frozenset()

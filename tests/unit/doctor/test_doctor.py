@@ -20,6 +20,7 @@ from bridge.simulation.kube import objects
 from bridge.simulation.slurm.jobs import SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.slurm import admin_reads
+from bridge.slurm.admin_reads import NodeDetails
 from bridge.slurm.client import SlurmClient
 from scheduler import names
 from tests.unit.doctor.clusters import POLICY, Both, kubeconfig, said, troubles
@@ -241,6 +242,12 @@ async def test_a_token_that_slurm_does_not_accept_is_one_error(both: Both) -> No
     assert exit_code(found) == 2
     assert said(found, "users", Level.UNKNOWN) == ["not checked: Slurm does not accept the token"]
     assert not any("a.wrong.token" in each.sentence + each.do for each in found)
+    [sentence] = said(found, "token", Level.ERROR)
+    assert sentence == (
+        f"Slurm does not accept the token (token file {both.folder}/token): it is of another cluster, or Slurm's key was "
+        "replaced since. Make another one: scontrol token username=slurm lifespan=3600, as root or SlurmUser. "
+        "Slurm's reason: Protocol authentication error (error 1007)."
+    )
 
 
 async def test_a_token_that_was_not_renewed_is_a_warning_in_time(both: Both) -> None:
@@ -374,6 +381,18 @@ async def test_without_the_right_to_list_the_bridge_would_not_start(both: Both) 
     assert sentence == "May not list pods in all namespaces: the bridge would refuse to start."
 
 
+@pytest.mark.parametrize("resource", ["nodes", "namespaces", "pods"])
+async def test_a_missing_right_to_list_is_one_error_in_the_row_about_rights(both: Both, resource: str) -> None:
+    both.kube.forbidden.add(("list", resource))
+    found = await both.findings()
+    assert troubles(found) == [("rights", Level.ERROR)]
+    [sentence] = said(found, "rights", Level.ERROR)
+    assert sentence.startswith(f"May not list {resource} in all namespaces")
+    assert said(found, "readable", Level.UNKNOWN) == [
+        f"not checked: Kubernetes does not let this client list {resource}"
+    ]
+
+
 async def test_rights_on_nodes_are_needed_only_where_nodes_are_labelled(both: Both) -> None:
     both.kube.forbidden.add(("patch", "nodes/status"))
     [sentence] = said(await both.findings(), "rights", Level.WARNING)
@@ -410,8 +429,10 @@ async def test_nodes_that_only_one_side_knows_are_named_and_no_trouble(both: Bot
 async def test_not_one_common_node_is_an_error(both: Both) -> None:
     both.slurm.nodes = {name: SlurmSimNode(name) for name in ("a", "b")}
     found = await both.findings()
-    assert ("nodes", Level.ERROR) in troubles(found)
+    assert troubles(found) == [("nodes", Level.ERROR)]
     assert exit_code(found) == 2
+    for check in ("sizes", "partitions", "oversubscription", "others' pods"):
+        assert said(found, check, Level.UNKNOWN) == ["not checked: no node is known to both clusters"]
 
 
 async def test_two_nodes_that_claim_one_node_of_slurm_are_an_error_that_names_both(both: Both) -> None:
@@ -444,6 +465,33 @@ async def test_a_drained_node_is_a_warning_with_its_reason(both: Both) -> None:
     both.slurm.drain("x1", "fan broken")
     [sentence] = said(await both.findings(), "nodes", Level.WARNING)
     assert sentence == "1 node of these out of service: x1 (DRAIN in Slurm: fan broken)."
+
+
+async def test_nodes_that_are_all_cordoned_are_one_error(both: Both) -> None:
+    for name in ("x1", "x2"):
+        both.kube.store.put("nodes", {**both.kube.store.get("nodes", "", name), "spec": {"unschedulable": True}})
+    found = await both.findings()
+    assert troubles(found) == [("nodes", Level.ERROR)]
+    assert said(found, "nodes", Level.ERROR) == ["0 nodes of 2 ready; cordoned: x1, x2."]
+
+
+async def test_silent_nodes_that_slurm_powers_up_for_a_job_are_no_error(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = admin_reads.nodes
+
+    async def powered_down(client: SlurmClient) -> tuple[NodeDetails, ...]:
+        off = frozenset({"IDLE", "POWERED_DOWN"})
+        return tuple(replace(each, node=replace(each.node, states=off)) for each in await asked(client))
+
+    for name in ("x1", "x2"):
+        node = both.kube.store.get("nodes", "", name)
+        assert node is not None
+        status = {**node["status"], "conditions": [{"type": "Ready", "status": "Unknown"}]}
+        both.kube.store.put("nodes", {**node, "status": status})
+    assert troubles(await both.findings()) == [("nodes", Level.ERROR)]
+    monkeypatch.setattr(admin_reads, "nodes", powered_down)
+    assert troubles(await both.findings()) == []
 
 
 async def test_nodes_that_are_all_drained_are_an_error_with_the_reasons(both: Both) -> None:
@@ -589,7 +637,17 @@ async def test_an_older_slurm_shows_no_slurm_conf_and_the_command_that_shows_it_
 
 async def test_a_policy_without_rules_is_an_error(both: Both) -> None:
     both.settings["policy"] = {}
-    assert ("file", Level.ERROR) in troubles(await both.findings())
+    found = await both.findings()
+    assert troubles(found) == [("file", Level.ERROR)]
+    assert said(found, "tenants", Level.UNKNOWN) == ["not checked: the policy maps no namespace to a Slurm user"]
+
+
+async def test_a_forgotten_option_config_is_one_error_that_names_it(both: Both) -> None:
+    found = await both.findings(config=None, slurm_token_file=None)
+    assert troubles(found) == [("file", Level.ERROR)]
+    [told] = [each for each in found if each.level is Level.ERROR]
+    assert "--config FILE" in told.do
+    assert said(found, "slurmrestd", Level.UNKNOWN) == ["not checked: no settings are named"]
 
 
 async def test_a_bridge_that_is_not_ready_shows_why(both: Both) -> None:
@@ -599,6 +657,47 @@ async def test_a_bridge_that_is_not_ready_shows_why(both: Both) -> None:
     found = await _with_a_server(both, 503, "Slurm: no answer.\nKubernetes: no connection\n")
     [sentence] = said(found, "bridge", Level.WARNING)
     assert sentence.endswith("is not ready: Slurm: no answer; Kubernetes: no connection.")
+
+
+async def test_a_bridge_that_lacks_what_another_row_misses_does_not_repeat_it(both: Both) -> None:
+    both.slurm.controller_up = False
+    found = await _with_a_server(both, 503, "Slurm: list of jobs: slurmctld does not answer.\n")
+    assert troubles(found) == [("slurmctld", Level.ERROR)]
+    [sentence] = said(found, "bridge", Level.UNKNOWN)
+    assert sentence.endswith(" is not ready, for what other rows report")
+    found = await _with_a_server(both, 503, "Slurm: list of jobs: no answer.\nthe loop has stood still for 20 s\n")
+    assert troubles(found) == [("bridge", Level.WARNING), ("slurmctld", Level.ERROR)]
+    [sentence] = said(found, "bridge", Level.WARNING)
+    assert sentence.endswith(" is not ready: the loop has stood still for 20 s."), "no other row reports this"
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "line"),
+    [
+        ("nodes", "Kubernetes: slurm-bridge may not list nodes in all namespaces."),
+        ("", "slurm-bridge cannot act as Slurm user alice: token file users/alice: there is no such file."),
+        ("", 'policy: Slurm has no partition "gone". It has: empty, main.'),
+        ("", "Slurm accounting, since 10:00: slurmdbd does not answer. 1 ended job waits to be recorded."),
+    ],
+)
+async def test_what_only_the_bridge_reports_is_its_own_row_and_what_both_report_is_one_row(
+    both: Both, forbidden: str, line: str
+) -> None:
+    status, text = (503, f"{line}\n") if forbidden else (200, f"ok\n{line}\n")
+    assert troubles(await _with_a_server(both, status, text)) == [("bridge", Level.WARNING)]
+    if forbidden:
+        both.kube.forbidden.add(("list", forbidden))
+    elif line.startswith("Slurm accounting"):
+        both.slurm.accounting_up = False
+    elif line.startswith("policy"):
+        both.settings["policy"] = {"rules": [{**POLICY["rules"][0], "partition": {"allowed": ["main", "gone"]}}]}
+    else:
+        (both.folder / "users").mkdir(mode=0o700)
+        both.settings["slurm_user_token_dir"] = str(both.folder / "users")
+    found = await _with_a_server(both, status, text)
+    assert said(found, "bridge", Level.WARNING) == []
+    assert said(found, "bridge", Level.UNKNOWN)
+    assert exit_code(found) == 2
 
 
 @pytest.mark.parametrize(("status", "text"), [(404, "what?"), (200, "<html>"), (503, "no healthy upstream")])
