@@ -281,7 +281,7 @@ class Settings(Strict):
         le=60,
         description="Time between two polls of the job states of Slurm while no job waits. While jobs wait the bridge "
         "polls twice a second, and less often if a poll takes long.\n"
-        "Raise it if slurmctld has very many jobs and is busy. A job that ends is then noticed later.",
+        "Raise it if slurmrestd is busy with lists of very many jobs. A job that ends is then noticed later.",
     )
     nodes_interval_s: float = Field(
         default=30.0,

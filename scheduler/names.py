@@ -96,7 +96,7 @@ WRITTEN_BY_US = frozenset(key.removeprefix(PREFIX) for key in (*ONLY_OURS, TRACE
 # What admission reads before the pod has a scheduler (manifests/admission/intercept.yaml); it means nothing to the bridge.
 INTERCEPT = "intercept"
 
-# The keys of the Go slurm-bridge: its users migrate by changing schedulerName.
+# The keys of the Go slurm-bridge (docs/comparison.md).
 ALIASES = {
     "account": ACCOUNT,
     "constraints": CONSTRAINTS,

@@ -49,7 +49,7 @@ OF_NODES = """\
 OTHER_KEYS = """\
 Besides these, the policy may name any label of a namespace, and the setting `external_nodes` any label of a node."""
 ALIASES = """\
-Annotations of the Go slurm-bridge are read as aliases, so that its users change `schedulerName` and nothing else. If an
+Annotations of the Go slurm-bridge ([comparison.md](comparison.md)) are read as aliases. If an
 object has both, the key of this project has precedence. Other keys with this prefix are ignored."""
 
 
