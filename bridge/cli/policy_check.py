@@ -97,9 +97,9 @@ async def _managed(options: Mapping[str, str | None]) -> tuple[list[Namespace], 
 def in_slurm(chosen: Settings, seen: Observations) -> list[Finding]:
     """The findings about users, accounts, partitions, QOS and reservations that the policy names without templates."""
     if not chosen.slurm_url:
-        return [_not_checked("the settings name no Slurm")]
+        return _not_checked("the settings name no Slurm")
     if (missing := seen.jobs.missing) is not None:
-        return [_not_checked(missing.because or missing.why)]
+        return _not_checked(missing.because or missing.why)
     mapped = privileged_user(chosen, _slurm_user(seen))
     found = [Finding("Slurm", "users", Level.ERROR, mapped)] if mapped else []
     checks = [check for check in slurm_checks.CHECKS if check.name in IN_SLURM]
@@ -113,8 +113,8 @@ def _slurm_user(seen: Observations) -> str:
     return seen.token.value.user if seen.token.value is not None else ""
 
 
-def _not_checked(why: str) -> Finding:
-    return not_checked(why).at("Slurm", "names")
+def _not_checked(why: str) -> list[Finding]:
+    return [not_checked(why).at("Slurm", check) for check in IN_SLURM]
 
 
 def _judged(chosen: Settings) -> Iterator[tuple[str, Result]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.errors import BridgeError, said
+from bridge.errors import BridgeError, ConfigError, said
 from bridge.plugin.pods import Seen
 from bridge.plugin.table import Screen
 from bridge.plugin.trace import DEFAULT_WIDTH, paragraph
@@ -19,6 +20,8 @@ HOW = (
     "Kubernetes does not show what the job costs, its fair share and its limits. To see them, name slurmrestd with "
     f"--slurm-url ({SLURM_URL}), and your own token: export $(scontrol token)."
 )
+NOT_SHOWN = "The costs of the job are not shown:"
+MAKE_ONE = "Type export $(scontrol token) on a Slurm machine, or name a file with your token: --slurm-token-file FILE."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +54,19 @@ async def _asked(job_id: int, url: str, token_file: str) -> ShownCosts:
 
     from bridge import settings
     from bridge.cli.costs_text import costs_lines
-    from bridge.connections import Connections
+    from bridge.connections import Connections, own_token
     from bridge.slurm.costs import costs_of_job
 
     try:
         async with AsyncExitStack() as stack:
             chosen = settings.load({"slurm_url": url, "slurm_token_file": token_file or None}, os.environ)
+            try:
+                own_token(chosen, time.time())
+            except ConfigError as error:  # its advice is for admins
+                return ShownCosts(sentence=f"{NOT_SHOWN} {error.what} {MAKE_ONE}")
             slurm = Connections(chosen, stack).slurm
             await slurm.discover()
             found = await costs_of_job(slurm, job_id)
     except BridgeError as error:
-        return ShownCosts(sentence=f"The costs of the job are not shown: {said(error)}")
+        return ShownCosts(sentence=f"{NOT_SHOWN} {said(error)}")
     return ShownCosts(tuple(costs_lines(found, DEFAULT_WIDTH)), msgspec.to_builtins(found))

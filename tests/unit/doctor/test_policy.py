@@ -55,9 +55,10 @@ async def test_slurm_user_is_an_error(both: Both) -> None:
 
 async def test_a_slurm_that_does_not_answer_is_no_error_of_the_policy(both: Both) -> None:
     both.slurm.controller_up = False
-    [finding] = await checked(both, {"namespaces": ["a"], "user": "alice"})
-    assert finding.level is Level.UNKNOWN
-    assert finding.sentence == "not checked: slurmctld does not answer slurmrestd"
+    found = await checked(both, {"namespaces": ["a"], "user": "alice"})
+    assert [finding.check for finding in found] == ["users", "choices", "reservations"]
+    assert {finding.level for finding in found} == {Level.UNKNOWN}
+    assert {finding.sentence for finding in found} == {"not checked: slurmctld does not answer slurmrestd"}
 
 
 async def test_the_labels_of_a_namespace_are_read_from_kubernetes(both: Both) -> None:

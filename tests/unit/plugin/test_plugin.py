@@ -295,6 +295,20 @@ async def test_why_shows_what_the_job_costs_to_a_user_who_may_ask_slurm(
     assert "of-nobody" not in shown
 
 
+async def test_why_tells_a_user_without_a_token_how_to_make_one_and_not_how_an_admin_does(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant.waits("train", message=WAITING)
+    monkeypatch.delenv("SLURM_JWT", raising=False)
+    for token in ("", "e30.eyJzdW4iOiJib2IiLCJleHAiOjF9.c2ln"):  # none, and one that has expired
+        monkeypatch.setenv("SLURM_JWT", token)
+        assert await tenant.asked("why", "train", "--slurm-url", "http://127.0.0.1:1") == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "The costs of the job are not shown: " in shown
+        assert "Type export $(scontrol token) on a Slurm machine" in shown
+        assert "SlurmUser" not in shown
+
+
 async def test_why_of_a_pod_that_no_bridge_has_seen_says_what_to_look_at(
     tenant: Tenant, capsys: pytest.CaptureFixture[str]
 ) -> None:
