@@ -43,6 +43,7 @@ class PartitionReads:
         self._clock = clock
         self._in_outage = in_outage
         self._request: asyncio.Task[Listed[tuple[Partition, ...]]] | None = None
+        self._asked_at = float("-inf")  # when the request was sent
         self._due = float("-inf")
 
     def is_due(self) -> bool:
@@ -52,21 +53,25 @@ class PartitionReads:
     async def read(self, poll_took_s: float) -> Listed[tuple[Partition, ...]] | None:
         """The partitions; None: slurmdbd does not answer, or not yet.  Raises RemoteError.
 
+        Callers at the same time wait for the same request.
+
         poll_took_s   the duration of the last poll of jobs
         """
-        is_new = self._request is None
-        request = self._request = self._request or asyncio.create_task(self._client.listed_partitions())
-        patience_s = max(PATIENCE_S, SLOWER * poll_took_s)
-        await asyncio.wait((request,), timeout=patience_s if is_new else 0)
+        if self._request is None:
+            self._request, self._asked_at = asyncio.create_task(self._client.listed_partitions()), self._clock()
+        request, patience_s = self._request, max(PATIENCE_S, SLOWER * poll_took_s)
+        left_s = max(0.0, self._asked_at + patience_s - self._clock())
+        await asyncio.wait((request,), timeout=left_s)
         if not request.done():
             why = f"slurmdbd does not answer (no answer within {span(patience_s)})"
             self._note_away(AccountingUnavailable("partitions", SIDE, why, ACCOUNTING_AWAY), RETRY_S)
             return None
-        self._request = None
+        if self._request is request:
+            self._request = None
         try:
             found = request.result()
         except AccountingUnavailable as error:
-            self._note_away(error, RETRY_S if is_new else FROZEN_RETRY_S)
+            self._note_away(error, RETRY_S if left_s else FROZEN_RETRY_S)
             return None
         if self._in_outage():
             self._emit(AccountingOutageEnded(self._clock()))

@@ -312,6 +312,21 @@ def test_a_slurmrestd_that_is_slow_altogether_is_no_outage_of_slurmdbd() -> None
     assert {event.partitions for event in told if isinstance(event, SlurmNodesPolled)} == {PARTITIONS}
 
 
+def test_two_polls_of_nodes_at_a_time_wait_for_the_same_partitions_and_see_no_outage() -> None:
+    """The second poll is for a grant on an unknown node, and finds that the first one has requested the partitions."""
+    slurm, told = Slurm(), list[Event]()
+    slurm.partitions_take_s = 0.01
+
+    async def live() -> None:
+        clock = asyncio.get_running_loop().time
+        poller = Poller(slurm, told.append, clock, lambda: False, accounting_outage=lambda: accounting_outage(told))
+        await asyncio.gather(poller.poll_nodes(), poller.poll_nodes())
+
+    run(live())
+    assert told == [SlurmNodesPolled(NODES, PARTITIONS, START + 0.01, START)] * 2
+    assert len(slurm.asked_partitions) == 1
+
+
 def test_partitions_that_come_late_end_the_outage_at_once() -> None:
     slurm = Slurm({17: RUNS})
     slurm.frozen_until = START + 8
