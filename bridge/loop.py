@@ -25,7 +25,7 @@ HEARTBEAT_S = 5.0
 # Events that come within this time share one pass, because a pass without any visit costs as much as two visits.
 PASS_EVERY_S = 0.005
 AGAIN_S = 1.0  # pause after a pass in which an exception prevented every decision
-# If a rest takes this long, the process stood still: stopped by a signal, a frozen container, no CPU.
+# If a pass and the rest after it take this long, the process stood still: stopped by a signal, a frozen container, no CPU.
 STOOD_STILL_S = 2 * HEARTBEAT_S
 CATCH_UP_S = 1.0  # then what the clusters have sent meanwhile is read for this time, before anything is decided
 
@@ -120,14 +120,13 @@ class Loop:
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
             while True:
-                next_at = loop.time() + PASS_EVERY_S
+                began, next_at = self._clock(), loop.time() + PASS_EVERY_S
                 wake_at = self._pass(tasks)
-                rests_from = self._clock()
                 await self._rest(wake_at)
-                if self._clock() - rests_from > STOOD_STILL_S:
-                    await asyncio.sleep(CATCH_UP_S)
                 if (pause_s := next_at - loop.time()) > 0:
                     await asyncio.sleep(pause_s)
+                if self._clock() - began > STOOD_STILL_S:
+                    await asyncio.sleep(CATCH_UP_S)
 
     def _pass(self, tasks: asyncio.TaskGroup) -> float | None:
         began = time.perf_counter()

@@ -10,7 +10,7 @@ import pytest
 
 import bridge.loop
 from bridge.guard import Guard
-from bridge.loop import HEARTBEAT_S, Loop
+from bridge.loop import HEARTBEAT_S, PASS_EVERY_S, Loop
 from bridge.simulation.virtual_time import run
 from scheduler.actions import Action, AllocateNow, BindPod, Outcome, Plan, SubmitJob
 from scheduler.decide import decide
@@ -136,8 +136,12 @@ def test_a_loop_without_news_still_turns() -> None:
     live(play)
 
 
-def test_a_process_that_stood_still_reads_what_happened_meanwhile_before_it_decides() -> None:
-    """After a SIGSTOP of a minute, what the bridge knows is a minute old, and the news are still to be read."""
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_process_that_stood_still_reads_what_happened_meanwhile_before_it_decides(is_busy: bool) -> None:
+    """After a SIGSTOP of a minute, what the bridge knows is a minute old, and the news are still to be read.
+
+    is_busy   it stands still in the pause between two passes, where a loop with many events is most of the time
+    """
     performer, stopped_s = Performer(), 0.0
 
     async def life() -> None:
@@ -145,6 +149,9 @@ def test_a_process_that_stood_still_reads_what_happened_meanwhile_before_it_deci
         loop = Loop(Story().world, performer, lambda: clock() + stopped_s, Listener())
         task = asyncio.create_task(loop.run())
         await asyncio.sleep(HEARTBEAT_S / 2)
+        for _ in range(2 if is_busy else 0):
+            loop.emit(PodDeleted(Scope.OURS, TRAIN, 0.0))
+            await asyncio.sleep(PASS_EVERY_S / 5)
         await stands_still(loop)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
