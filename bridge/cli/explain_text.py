@@ -85,7 +85,7 @@ def _planned_sentence(answer: Answer) -> str:
     if explained.phase == Phase.GATHERING.value:
         waits, job = f"It would wait. {explained.sentence} ", "the job below"
     if trial is not None and not trial.may:
-        return f"{waits}Slurm would refuse {job}: {trial.text} (error {trial.number})."
+        return f"{waits}Slurm would refuse {job}: {trial.why_not}."
     return (
         f"{waits}Slurm would accept {job}: its user, account, QOS, partition, features and devices were tried. "
         "Nothing was submitted."

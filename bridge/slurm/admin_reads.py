@@ -69,13 +69,11 @@ class NodeDetails:
     """The configuration of a node of Slurm.
 
     address      NodeAddr; the node's name if no address is configured
-    reason       an admin's words, for drained and down nodes
     lost         True if the node lost devices (Slurm facts 7): it counts as used, but none of its CPUs is used
     """
 
     node: SlurmNode
     address: str
-    reason: str = ""
     lost: bool = False
 
     @property
@@ -104,15 +102,25 @@ class PartitionDetails:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Slurm's answer to the probe.  number: the error number; 0: Slurm accepted the job, which is cancelled again."""
+    """Slurm's answer to the probe.
+
+    number     the error number; 0: there is none, so the request was not sent, or Slurm accepted the job
+    accepted   Slurm accepted the job, which is cancelled again
+    """
 
     number: int
     text: str
+    accepted: bool = False
 
     @property
     def may(self) -> bool:
         """True if Slurm accepted all but the node that does not exist."""
-        return self.number in (0, slurm_errors.UNKNOWN_NODE)
+        return self.accepted or self.number == slurm_errors.UNKNOWN_NODE
+
+    @property
+    def why_not(self) -> str:
+        """Why Slurm does not accept it, with the error number, without a full stop."""
+        return f"{self.text.rstrip(' .')} (error {self.number})" if self.number else self.text.rstrip(" .")
 
 
 # --- what slurmrestd sends ------------------------------------------------------------------------------------------
@@ -180,8 +188,6 @@ class _DetailedNode(wire.Node):
     """One item of `GET nodes/`, with its configuration."""
 
     address: str = ""
-    reason: str = ""
-    alloc_cpus: int = 0
 
 
 class _Sharing(msgspec.Struct):
@@ -257,9 +263,7 @@ async def nodes(slurm: SlurmClient) -> tuple[NodeDetails, ...]:
     answer = await slurm.ask("nodes", "GET", "nodes/", _NODES)
     known = {node.name: node for node in codec.nodes(answer).found}
     return tuple(
-        NodeDetails(known[node.name], node.address, node.reason, _lost(node))
-        for node in answer.items
-        if node.name in known
+        NodeDetails(known[node.name], node.address, _lost(node)) for node in answer.items if node.name in known
     )
 
 
@@ -324,4 +328,4 @@ async def _tried(slurm: SlurmClient, spec: JobSpec) -> Verdict:
     except Refused as refusal:
         return Verdict(refusal.number, refusal.message)
     await slurm.cancel(taken.job_id, spec.name, spec.user)
-    return Verdict(0, "the job was accepted")
+    return Verdict(0, "the job was accepted", accepted=True)

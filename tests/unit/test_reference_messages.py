@@ -149,6 +149,7 @@ def test_every_error_of_a_command_and_every_finding_is_looked_at() -> None:
         "bridge.webhook.own_certificate",
         "bridge.cli.doctor.findings",
         "bridge.cli.doctor.slurm_checks",
+        "bridge.cli.doctor.slurm_checks",
         "bridge.cli.doctor.cross_checks",
         "bridge.cli.doctor.slurm_checks",
     ]

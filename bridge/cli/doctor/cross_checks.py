@@ -68,7 +68,7 @@ def _why_out(node: Node, known: NodeDetails) -> str:
     if node.unschedulable:
         return "cordoned"
     states = "+".join(sorted(known.node.closed))
-    return f"{states} in Slurm" + (f": {known.reason}" if known.reason else "") if states else ""
+    return f"{states} in Slurm" + (f": {known.node.reason}" if known.node.reason else "") if states else ""
 
 
 def _names(seen: Observations) -> Iterator[Result]:

@@ -89,10 +89,10 @@ async def look_at_slurm(seen: Observations, connections: Connections, filled: Se
     seen.jobs = await observed(lambda: _jobs(client), "Slurm does not list its jobs")
     if (missing := seen.jobs.missing) is not None:
         return ask_none(seen, QUESTIONS, missing.because)
-    hangs = await ask_all(seen, QUESTIONS, _Slurmctld(seen, client), ASK_SLURM_AGAIN)
-    if hangs is not None:
-        seen.verdicts = {choice: nothing(hangs.because) for choice in choices(chosen)}
-        seen.filled = {choice: nothing(hangs.because) for choice in filled}
+    why_not = await ask_all(seen, QUESTIONS, _Slurmctld(seen, client), ASK_SLURM_AGAIN) or _nobody_acts(seen)
+    if why_not is not None:
+        seen.verdicts = {choice: nothing(why_not.because) for choice in choices(chosen)}
+        seen.filled = {choice: nothing(why_not.because) for choice in filled}
         return None
     seen.verdicts = await _verdicts(client, choices(chosen))
     seen.filled = await _verdicts(client, [choice for choice in filled if choice not in seen.verdicts])
@@ -132,7 +132,7 @@ async def _status_without_token(pool: HttpPool) -> int:
 
 def _observe_tokens(seen: Observations, chosen: Settings) -> TokenSource | None:
     if (acting := made.acting_token(chosen)) is not None:
-        seen.acting_token = _token(acting, chosen.slurm_acting_token_file)
+        seen.acting_token = _checked_token(acting, chosen.slurm_acting_token_file, seen.now)
     else:
         seen.acting_token = nothing("the same token is used")
     try:
@@ -145,6 +145,12 @@ def _observe_tokens(seen: Observations, chosen: Settings) -> TokenSource | None:
         return None
     seen.token = _token(tokens, chosen.slurm_token_file)
     return tokens
+
+
+def _nobody_acts(seen: Observations) -> NotSeen | None:
+    """Why no request can be sent as a user: one token acts for all, and cannot be used.  None: requests can be sent."""
+    missing = seen.acting_token.missing
+    return missing if missing is not None and missing.failed and not seen.usable.slurm_user_token_dir else None
 
 
 def _user_tokens(seen: Observations, chosen: Settings) -> UserTokens | None:
@@ -160,12 +166,13 @@ def _user_tokens(seen: Observations, chosen: Settings) -> UserTokens | None:
         return users
     named = dict.fromkeys(user for user, _, _ in choices(chosen))
     seen.user_tokens = Observed(
-        {user: _user_token(users.of(user), str(users.folder / user), seen.now) for user in named}
+        {user: _checked_token(users.of(user), str(users.folder / user), seen.now) for user in named}
     )
     return users
 
 
-def _user_token(source: TokenSource, path: str, now: float) -> Observed[Token]:
+def _checked_token(source: TokenSource, path: str, now: float) -> Observed[Token]:
+    """The token in that file, if it can be used now."""
     try:
         source.check(now)
     except ConfigError as error:

@@ -72,8 +72,10 @@ def _accounting(seen: Observations) -> Iterator[Result]:
 
 def _token(seen: Observations) -> Iterator[Result]:
     yield from _life(seen.token.get(), seen.now)
-    if seen.acting_token.missing is None or seen.acting_token.missing.failed:
-        yield from _life(seen.acting_token.get(), seen.now)
+    if seen.acting_token.value is not None:
+        yield from _life(seen.acting_token.value, seen.now)
+    elif (missing := seen.acting_token.missing) is not None and missing.failed:
+        yield error(missing.why, missing.do)
     if seen.usable.slurm_user_token_dir:
         yield from _of_users(seen)
     if (missing := seen.jobs.missing) is not None and missing.because == NOT_ACCEPTED:
@@ -191,7 +193,7 @@ def _why_not(user: str, verdict: Verdict, seen: Observations) -> Result:
             f"User {user} has no account in Slurm: {verdict.text} (error {verdict.number}).",
             slurm_errors.remedy(verdict.number, user),
         )
-    return error(f"Slurm would refuse jobs of {user}: {verdict.text} (error {verdict.number}).", _look_in_log())
+    return error(f"Slurm would refuse jobs of {user}: {verdict.why_not}.", _look_in_log())
 
 
 def _look_in_log() -> str:

@@ -317,6 +317,31 @@ async def test_a_folder_of_tokens_that_is_not_there_is_an_error(both: Both, tmp_
     assert f"slurm_user_token_dir: {tmp_path}/none: No such file or directory." in said(found, "token", Level.ERROR)
 
 
+@pytest.mark.parametrize("expires", [None, -3600])
+async def test_with_an_acting_token_that_cannot_be_used_nobody_is_said_to_be_accepted(
+    both: Both, tmp_path: Path, expires: int | None
+) -> None:
+    """It was said that the token acts for alice if its file was missing, and that it ends in -3600 s if it had expired."""
+    path = tmp_path / "acting"
+    if expires is not None:
+        path.touch(mode=0o600)
+        path.write_text(both.slurm.token("slurm", expires=time.time() + expires))
+    found = await both.findings(slurm_acting_token_file=str(path))
+    [problem] = [each for each in found if each.level is Level.ERROR]
+    assert problem.check == "token"
+    assert problem.sentence == f"token file {path}: " + ("expired 1 h ago." if expires else "there is no such file.")
+    assert said(found, "token", Level.OK), "the bridge's own token is good"
+    assert said(found, "users", Level.UNKNOWN) == ["not checked: there is no usable Slurm token"]
+    assert said(found, "choices", Level.OK) == []
+
+
+async def test_a_user_whom_no_request_can_name_is_not_accepted(both: Both) -> None:
+    both.settings["policy"] = {"rules": [{"namespaces": ["hpc"], "user": "jürgen"}]}
+    assert said(await both.findings(), "users", Level.ERROR) == [
+        "Slurm would refuse jobs of jürgen: a header or the path would hold a forbidden character."
+    ]
+
+
 async def test_a_user_for_whom_the_token_may_not_act_is_an_error_with_a_way_out(both: Both) -> None:
     both.token = both.slurm.token("alice")
     both.settings["policy"] = {"rules": [*POLICY["rules"], {"namespaces": ["slurm-*"], "user": "slurm"}]}
