@@ -24,6 +24,11 @@ from scheduler.state.pod_records import LastStatus, subject_of
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
+MAX_STALE_TIMERS = (
+    64  # timers that are kept after their workload is gone or was woken sooner; and as many as there are others
+)
+MAX_OWNERS_ASKED = 20_000  # controllers that were read, or whose read fails
+
 
 def _planned(world: World, event: ev.Planned) -> None:
     _wait_in_turn(world, event.plan)
@@ -151,6 +156,8 @@ def _set_timers(world: World, wake: Mapping[str, float], now: float) -> None:
         if at < world.wakes.get(key, float("inf")):
             world.wakes[key] = at
             heapq.heappush(world.timers, (at, key))
+    if len(world.timers) > 2 * len(world.wakes) + MAX_STALE_TIMERS:
+        world.timers = sorted((at, key) for key, at in world.wakes.items())  # a sorted list is a heap
 
 
 def _submission_planned(world: World, action: act.AllocateNow | act.SubmitJob, at: float) -> None:
@@ -278,7 +285,10 @@ def _restore_planned(world: World, action: act.RestoreKeys, at: float) -> None:
 def _owner_read_planned(world: World, action: act.ReadOwner, at: float) -> None:
     key = owner_key(action.namespace, action.ref)
     world.reading_refs.add(key)
+    world.owner_asked_at.pop(key, None)
     world.owner_asked_at[key] = at
+    if len(world.owner_asked_at) > MAX_OWNERS_ASKED:
+        del world.owner_asked_at[next(iter(world.owner_asked_at))]
     if action.key:  # the controller was read before
         world.token_buckets["owners"].take(at, 1)
 

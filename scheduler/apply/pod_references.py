@@ -37,11 +37,10 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
     if changed:
         _owner_changed(world, owner)
     for key in world.waits_for_owner.pop(owner, ()):
-        if key in world.workloads:
-            try:
-                settle_and_refresh(world, world.workloads[key])
-            except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
-                quarantine.quarantine_workload(world, key, error)
+        try:
+            settle_and_refresh(world, world.workloads[key])
+        except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
+            quarantine.quarantine_workload(world, key, error)
 
 
 def _size_of(owner: Owner | None) -> int:

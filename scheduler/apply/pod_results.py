@@ -223,7 +223,7 @@ def _owner_ended(world: World, action: act.ReadOwner, event: ev.ActionEnded) -> 
         world.owner_read_at[owner] = max(read_at, event.began)
     if event.outcome is not Outcome.DONE:
         for key in world.waits_for_owner.get(owner, ()):
-            world.back_off(world.workloads[key], event.at) if key in world.workloads else None
+            world.back_off(world.workloads[key], event.at)
             world.dirty[key] = None
 
 

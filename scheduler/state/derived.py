@@ -440,6 +440,10 @@ def _what_submissions_decided_holds(world: Jobs) -> Iterator[_Difference]:
 
 
 def _timers_and_queues(world: Jobs) -> Iterator[_Difference]:
+    waiting_for_owners = (key for keys in world.waits_for_owner.values() for key in keys)
+    for index, keys in (("dirty", world.dirty), ("wakes", world.wakes), ("waits_for_owner", waiting_for_owners)):
+        for key in dict.fromkeys(keys).keys() - world.workloads.keys():
+            yield index, key, "a visit", "no workload"
     timers = set(world.timers)
     for key, at in world.wakes.items():
         if (at, key) not in timers:

@@ -86,6 +86,11 @@ class World(Jobs):
         self.take_out_of_indexes(key)
         for keys in self.limited.values():
             keys.pop(key, None)
+        for owner, keys in list(self.waits_for_owner.items()):
+            keys.pop(key, None)
+            if not keys:
+                del self.waits_for_owner[owner]
         self.dirty.pop(key, None)
+        self.wakes.pop(key, None)
         self.unpark(key)
         self.quotas.forget(workload)

@@ -98,7 +98,19 @@ def _does_not_wake_at_a_freed_port(world: World) -> None:
 
 
 def _wakes_never(world: World) -> None:
+    world.wakes[key_of(WAITING)] = START + 99
+
+
+def _visits_a_workload_that_is_gone(world: World) -> None:
+    world.dirty["nobody"] = None
+
+
+def _wakes_a_workload_that_is_gone(world: World) -> None:
     world.wakes["nobody"] = START + 99
+
+
+def _awaits_an_owner_for_no_workload(world: World) -> None:
+    world.waits_for_owner["hpc", "uid-job"] = {"nobody": None}
 
 
 def _holds_back_a_workload_that_was_not_refused(world: World) -> None:
@@ -278,6 +290,9 @@ def _does_not_note_a_node_that_it_registered(world: World) -> None:
         (_loses_a_reader, "detail_new"),
         (_does_not_wake_at_a_freed_port, "waits_for_ports"),
         (_wakes_never, "timers"),
+        (_visits_a_workload_that_is_gone, "dirty"),
+        (_wakes_a_workload_that_is_gone, "wakes"),
+        (_awaits_an_owner_for_no_workload, "waits_for_owner"),
         (_holds_back_a_workload_that_was_not_refused, "limited['alice']"),
         (_files_a_workload_under_another_key, "workloads"),
         (_files_a_job_under_another_id, "placeholders"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.actions import AllocateNow, Outcome, ReadOwner
-from scheduler.apply import pod_results
+from scheduler.apply import plans, pod_results
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod
 from tests.builders import CONFIG, OWNER, START, Story, pod, without
@@ -75,6 +75,26 @@ def test_of_owners_that_cannot_be_read_a_limited_number_is_remembered(monkeypatc
     for read in story.acts(ReadOwner, NOW):
         story.ended(read, Outcome.UNKNOWN, at=NOW + 1)
     assert len(story.world.cannot_read) == 2
+
+
+def test_an_owner_that_cannot_be_read_is_not_awaited_for_pods_that_are_gone() -> None:
+    """Each such pod was visited in every later pass, although it was gone."""
+    story = Story()
+    story.sees(BLUE)
+    [read] = story.acts(ReadOwner, NOW)
+    story.loses(BLUE, NOW)
+    story.decides(NOW + 1)
+    story.ended(read, Outcome.UNKNOWN, at=NOW + 2)
+    story.decides(NOW + 2)
+    assert (story.world.workloads, story.world.dirty, story.world.waits_for_owner) == ({}, {}, {})
+
+
+def test_of_owners_that_were_asked_for_a_limited_number_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "MAX_OWNERS_ASKED", 1)
+    story = Story()
+    story.sees(BLUE, RED)
+    asked_for = [read.namespace for read in story.acts(ReadOwner, NOW)]
+    assert [namespace for namespace, _ in story.world.owner_asked_at] == asked_for[-1:]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,23 @@ def test_a_timer_is_set_once_for_its_earliest_time_and_is_over_at_that_time() ->
     assert (story.world.wakes, story.world.timers) == ({}, [(NOW + 9, KEY)])
 
 
+def test_timers_of_pods_that_are_gone_do_not_gather() -> None:
+    """A pod is to be warned before the end of its job, in a week, and ends after minutes."""
+    story = Story(checked=False)
+    story.sees(TRAIN)
+    planned(story, wake={KEY: NOW + 604_800})
+    for number in range(2 * plans.MAX_STALE_TIMERS):
+        short = pod(f"short-{number}")
+        story.sees(short)
+        planned(story, wake={key_of(short): NOW + 604_800})
+        story.loses(short, NOW)
+        planned(story, forgotten=(key_of(short),))
+    assert story.world.wakes == {KEY: NOW + 604_800}
+    assert (NOW + 604_800, KEY) in story.world.timers
+    assert len(story.world.timers) <= plans.MAX_STALE_TIMERS + 2
+    story.world.validate()
+
+
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_change_of_anti_affinity_is_over_when_all_that_it_concerns_was_visited(is_done: bool) -> None:
     story = Story()
