@@ -101,15 +101,36 @@ class PolicyFile:
         self._loaded_at = self.clock()
         # The first check reads the file: it may have changed since the start read it.
         self._stamp: Stamp | None = _NEVER
+        # what was read last and its stamp; an error is taken once
+        self._content: tuple[Stamp | None, Settings | ConfigError] | None = None
         self._other_keys: list[str] = []
 
     async def follow(self, emit: Callable[[Event], None], world: World) -> None:
-        """Emit PolicyChanged whenever the policy changes.  Never returns."""
+        """Emit PolicyChanged whenever the policy changes.  Never returns.
+
+        A thousand rules take 0.4 s.  So a thread reads the file, except the first time: no decision may come before.
+        """
+        is_first = True
         while True:
             await self._written()
+            if not is_first:
+                await self._read_ahead()
             if (event := self.look(world)) is not None:
                 emit(event)
+            is_first = False
             await asyncio.sleep(EVERY_S)
+
+    async def _read_ahead(self) -> None:
+        """Read the file by a thread, if `look` is to read it."""
+        stamp = self._stamped()
+        if (stamp != self._stamp or self.trouble) and (self._content is None or self._content[0] != stamp):
+            self._content = stamp, await asyncio.to_thread(self._read)
+
+    def _read(self) -> Settings | ConfigError:
+        try:
+            return self.reread()
+        except ConfigError as error:
+            return error
 
     async def _written(self) -> None:
         """Wait while the file changes: it is being written."""
@@ -129,7 +150,7 @@ class PolicyFile:
         self._stamp = stamp
         before = self.settings
         try:
-            found = self._usable(world)
+            found = self._usable(stamp, world)
         except ConfigError as error:
             self._reject(str(error))
             return None
@@ -158,9 +179,14 @@ class PolicyFile:
         """The value of the gauge: 1 while the file cannot be used."""
         return [(1.0 if self.trouble else 0.0, {})]
 
-    def _usable(self, world: World) -> Settings:
-        """The settings of the file.  Raises ConfigError if they or their policy cannot be used."""
-        found = self.reread()
+    def _usable(self, stamp: Stamp | None, world: World) -> Settings:
+        """The settings of the file with that stamp.  Raises ConfigError if they or their policy cannot be used."""
+        if self._content is None or self._content[0] != stamp:
+            self._content = stamp, self._read()
+        found = self._content[1]
+        if isinstance(found, ConfigError):
+            self._content = None
+            raise found
         policy = found.core_policy(self.slurm_user)
         if policy.has_templates and not self.slurm_user:
             raise ConfigError(

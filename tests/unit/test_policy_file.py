@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import yaml
 
+from bridge import policy_file
 from bridge.policy_file import PolicyFile
 from bridge.settings import Settings, load
 from bridge.simulation.virtual_time import run
 from scheduler.events import Event, PolicyChanged
 from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Partition
 from scheduler.policy.rules import Priority
 from tests.builders import Story
 
+T = TypeVar("T")
 NOON = 1_800_014_400.0
 LABEL = "{namespace.labels['x/slurm-user']}"
 
@@ -117,6 +122,17 @@ def test_a_file_that_cannot_be_used_keeps_the_policy_before_and_says_so(
     assert admin.file.rejected() == [(0.0, {})]
 
 
+@pytest.fixture
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Virtual time does not wait for threads."""
+
+    async def here(read: Callable[[], T]) -> T:
+        return read()
+
+    monkeypatch.setattr(asyncio, "to_thread", here)
+
+
+@pytest.mark.usefixtures("without_threads")
 def test_half_of_a_file_is_no_policy_while_an_editor_writes_it(admin: Admin) -> None:
     """Half of it would be in force: without the rule of the second namespace, or for a user with another name."""
     rules = "policy:\n  rules:\n  - {namespaces: [hpc], user: bob}\n  - namespaces: [lab]\n    user: carolina\n"
@@ -154,6 +170,44 @@ def test_a_file_that_was_written_before_the_bridge_began_to_lead_is_in_force_at_
     [event] = events
     assert isinstance(event, PolicyChanged)
     assert admin.user(event) == "bob"
+
+
+@pytest.mark.parametrize("text", ["", "policy: nonsense"])
+async def test_while_a_large_file_is_read_decisions_go_on(
+    admin: Admin, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have a thousand rules.  While it cannot be used, it is read every two seconds."""
+    monkeypatch.setattr(policy_file, "EVERY_S", 0.01)
+    reread, threads, is_read = admin.file.reread, list[threading.Thread](), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def noted() -> Settings:
+        threads.append(threading.current_thread())
+        loop.call_soon_threadsafe(is_read.set)
+        return reread()
+
+    admin.file.reread = noted
+    os.utime(admin.path, (0, 0))
+    follows = asyncio.ensure_future(admin.file.follow(lambda _event: None, admin.world))
+    for _ in range(3 if text else 2):
+        await asyncio.wait_for(is_read.wait(), 10)
+        is_read.clear()
+        if len(threads) == 1:
+            admin.mounts(text, user="bob")
+            os.utime(admin.path, (0, 0))
+    follows.cancel()
+    assert threads[0] is threading.main_thread(), "no decision comes before"
+    assert threading.main_thread() not in threads[1:]
+
+
+def test_a_partition_that_is_missing_is_looked_for_without_another_read_of_the_file(admin: Admin) -> None:
+    admin.looks()
+    admin.mounts(user="bob", partition={"default": "soon"})
+    assert admin.looks() is None
+    admin.file.reread = lambda: pytest.fail("it was read already")
+    assert admin.looks() is None
+    admin.world.partitions = {"soon": Partition("soon")}
+    assert admin.user(admin.looks()) == "bob"
 
 
 def test_a_file_that_is_written_while_it_is_read_is_read_again(admin: Admin) -> None:
