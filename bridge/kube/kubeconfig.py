@@ -1,11 +1,14 @@
 """A kubeconfig, checked: its current context, its cluster and its user.
 
-The `kubernetes` package reads the files (paths, base64, merging).  Its error texts quote the user entry and its token.  So an
-error is one sentence of this module, which names the file and what to do, and holds no secret.
+The `kubernetes` package reads the entries (paths, base64).  Its error texts quote the user entry and its token.  So an error
+is one sentence of this module, which names the file and what to do, and holds no secret.
+
+The files are read again once a minute (kept_credentials.py), by a thread: 100 contexts take a quarter of a second.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,9 +28,12 @@ POINT = "Point --kubeconfig or KUBECONFIG at one."
 CHOOSE = "Choose one of its contexts: kubectl config use-context NAME"
 USE_PLUGIN = "Use an exec plugin instead (https://kubernetes.io/docs/reference/access-authn-authz/authentication/)."
 
-# The package's loaders carry no types.
+PLURALS = ("clusters", "contexts", "users")
+Files = dict[str, dict[str, Any]]  # path to content
+
+# The package's classes carry no types.
 _KubeConfigLoader: Any = kube_config.KubeConfigLoader
-_KubeConfigMerger: Any = kube_config.KubeConfigMerger
+_ConfigNode: Any = kube_config.ConfigNode
 
 
 async def from_kubeconfig(named: str, now: Now, wall: Now, chosen: str = "") -> Access:
@@ -36,16 +42,17 @@ async def from_kubeconfig(named: str, now: Now, wall: Now, chosen: str = "") -> 
     named    one path or several, as KUBECONFIG
     chosen   the context; "": the current one
     """
-    user, context, where = _checked_user(named, chosen or None)
+    user, context, where = _checked_user(_files(named), named, chosen)
     impersonate = _impersonation(user, where)
     plugin = ExecPlugin(user["exec"], where, now, wall) if isinstance(user.get("exec"), dict) else None
 
     async def configuration() -> Configuration:
-        user, _, _ = _checked_user(named, context)  # it may have been rewritten
+        files = await asyncio.to_thread(_files, named)
+        user, _, _ = _checked_user(files, named, context)  # it may have been rewritten
         loaded = new_configuration()
         try:
-            merged = _KubeConfigMerger(named).config
-            for entry in merged.value.get("users") or []:
+            merged = _merged(files)
+            for entry in merged.value["users"]:
                 # The bridge runs the plugin itself: with a failing plugin, the package sends no credentials.
                 entry.value["user"].pop("exec", None)
             await _KubeConfigLoader(merged, active_context=context, config_base_path=None).load_and_set(loaded)
@@ -55,7 +62,7 @@ async def from_kubeconfig(named: str, now: Now, wall: Now, chosen: str = "") -> 
             raise ConfigError(f"{where}: {f'no such file: {missing}' if missing else 'cannot be used'}.", TRY) from None
         except OSError as error:
             raise ConfigError(f"{where}: {file_and_reason(error)}.", TRY) from None
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError, yaml.YAMLError):
+        except (LookupError, TypeError, ValueError, AttributeError):
             raise ConfigError(f"{where}: cannot be used, because of one of its entries.", TRY) from None
         if user.keys() & {"token", "tokenFile"} and not loaded.api_key.get("BearerToken") and not loaded.cert_file:
             raise ConfigError(f"{where}: its token is empty.", TRY)
@@ -64,12 +71,12 @@ async def from_kubeconfig(named: str, now: Now, wall: Now, chosen: str = "") -> 
     return await access_by(configuration, where, impersonate, now, wall, plugin)
 
 
-def _checked_user(named: str, chosen: str | None = None) -> tuple[dict[str, Any], str, str]:
+def _checked_user(files: Files, named: str, chosen: str) -> tuple[dict[str, Any], str, str]:
     """The user entry of a context, the context's name, and what to call the whole in messages.  Raises ConfigError.
 
-    chosen   the context; None: the current one
+    chosen   the context; "": the current one
     """
-    files, current, context = _checked_context(named, chosen)
+    current, context = _checked_context(files, named, chosen)
     cluster = _entry(files, "clusters", str(context.get("cluster")), "cluster")
     if cluster is None or not cluster.get("server"):
         raise ConfigError(f'kubeconfig {named}: context "{current}" names no cluster that has a server.', CHOOSE)
@@ -87,7 +94,7 @@ def _checked_user(named: str, chosen: str | None = None) -> tuple[dict[str, Any]
 
 def namespace_of(named: str, chosen: str = "") -> str:
     """The namespace of a context, as kubectl uses it; "": the context names none.  Raises ConfigError."""
-    _, _, context = _checked_context(named, chosen or None)
+    _, context = _checked_context(_files(named), named, chosen)
     return str(context.get("namespace") or "")
 
 
@@ -96,9 +103,8 @@ def contexts_of(named: str) -> list[str]:
     return [str(entry["name"]) for file in _files(named).values() for entry in file.get("contexts") or []]
 
 
-def _checked_context(named: str, chosen: str | None) -> tuple[dict[str, dict[str, Any]], str, dict[str, Any]]:
-    """The files, the name of a context (None: the current one), and its entry.  Raises ConfigError."""
-    files = _files(named)
+def _checked_context(files: Files, named: str, chosen: str) -> tuple[str, dict[str, Any]]:
+    """The name of a context ("": of the current one), and its entry.  Raises ConfigError."""
     current = chosen or next((c for c in (file.get("current-context") for file in reversed(files.values())) if c), None)
     if not current:
         raise ConfigError(f"kubeconfig {named}: no current-context.", CHOOSE)
@@ -106,10 +112,23 @@ def _checked_context(named: str, chosen: str | None) -> tuple[dict[str, dict[str
     if context is None:
         which = "the context" if chosen else "its current-context"
         raise ConfigError(f'kubeconfig {named}: {which} "{current}" is not among its contexts.', CHOOSE)
-    return files, str(current), context
+    return str(current), context
 
 
-def _files(named: str) -> dict[str, dict[str, Any]]:
+def _merged(files: Files) -> Any:
+    """All entries, for the package.  Of entries of one name the first file's counts, as kubectl merges."""
+    found: dict[str, dict[str, Any]] = {plural: {} for plural in PLURALS}
+    for path, content in files.items():
+        for plural in PLURALS:
+            for entry in content.get(plural) or []:
+                found[plural].setdefault(
+                    entry["name"], _ConfigNode(plural, entry, path)
+                )  # paths in it are relative to its file
+    return _ConfigNode("kubeconfig", {plural: list(entries.values()) for plural, entries in found.items()})
+
+
+def _files(named: str) -> Files:
+    """Raises ConfigError."""
     paths = [os.path.expanduser(path) for path in named.split(os.pathsep) if path]
     files = {path: _read_yaml(path) for path in paths if len(paths) == 1 or Path(path).exists()}
     if not files:
@@ -140,11 +159,11 @@ def _well_formed(content: dict[str, Any]) -> bool:
         isinstance(content.get(plural) or [], list)
         and all(isinstance(e, dict) and isinstance(e.get("name"), str) for e in content.get(plural) or [])
         and all(isinstance(e.get(plural[:-1]) or {}, dict) for e in content.get(plural) or [])
-        for plural in ("clusters", "contexts", "users")
+        for plural in PLURALS
     )
 
 
-def _entry(files: Mapping[str, dict[str, Any]], plural: str, name: str, singular: str) -> dict[str, Any] | None:
+def _entry(files: Files, plural: str, name: str, singular: str) -> dict[str, Any] | None:
     """The named entry; the first file that has it wins, as kubectl merges."""
     for file in files.values():
         for entry in file.get(plural) or []:

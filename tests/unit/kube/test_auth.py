@@ -10,6 +10,7 @@ import os
 import ssl
 import stat
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,26 @@ POD = {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "6443"}
 def service_account(folder: Path, token: str, certificates: Certificates) -> None:
     (folder / "token").write_text(token)
     (folder / "ca.crt").write_text(certificates.authority.read_text())
+
+
+async def test_while_a_large_kubeconfig_is_read_again_decisions_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have a hundred contexts, and is read once a minute."""
+    clock = Clock()
+    access = await load(kubeconfig(tmp_path, {"token": "first"}), now=clock)
+    parse, threads = yaml.safe_load, list[threading.Thread]()
+
+    def noted(text: str) -> Any:
+        threads.append(threading.current_thread())
+        return parse(text)
+
+    kubeconfig(tmp_path, {"token": "second"})
+    monkeypatch.setattr(yaml, "safe_load", noted)
+    clock.now += 61
+    assert await authorization(access) == "Bearer second"
+    assert len(threads) == 2, "what is new is read twice"
+    assert threading.main_thread() not in threads
 
 
 async def test_in_a_pod_requests_carry_the_service_accounts_token_which_rotates(
