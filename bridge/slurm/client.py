@@ -585,12 +585,12 @@ class SlurmClient:
             return self._no_token_of(user, error.operation, why, error.number, tokens.last)
         if trouble:
             return Unauthorized(error.operation, SIDE, trouble, error.number)
-        cause = f"its user {tokens.user} may not act for {user}" if user else "Slurm's key was replaced since"
-        reason = "none" if error.number in RENEWING else error.message  # an HTTP status comes without a reason
-        message = (
-            f"Slurm does not accept the token ({tokens.name}): it is of another cluster, or {cause}. Make another one: "
-            f"{command(tokens.user)}. Slurm's reason: {reason}"
-        )
+        if user:
+            cause = f"its user {tokens.user} may not act for {user}. Make one of SlurmUser: {command('')}"
+        else:
+            cause = f"Slurm's key was replaced since. Make another one: {command(tokens.user)}"
+        reason = "Slurm gives no reason" if error.number in RENEWING else f"Slurm's reason: {error.message}"
+        message = f"{tokens.name}: Slurm does not accept it, because it is of another cluster, or {cause}. {reason}"
         return Unauthorized(error.operation, SIDE, message, error.number)
 
 

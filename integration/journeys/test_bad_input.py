@@ -119,7 +119,7 @@ def test_an_expired_token(good: list[str], tmp_path: Path) -> None:
 def test_a_token_of_another_cluster(good: list[str], tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("eyJhbGciOiJIUzI1NiJ9.eyJzdW4iOiJzbHVybSIsImV4cCI6NDAwMDAwMDAwMH0.bm90IHNpZ25lZA")
-    refused(*swapped(good, "--slurm-token-file", str(file)), says=("does not accept the token",))
+    refused(*swapped(good, "--slurm-token-file", str(file)), says=("does not accept it",))
 
 
 def test_no_token_file(good: list[str], tmp_path: Path) -> None:

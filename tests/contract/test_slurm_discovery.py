@@ -47,7 +47,7 @@ async def test_a_token_that_slurm_does_not_accept_is_reported_with_what_to_do(sl
     client = slurm.other(tokens=LiteralToken("e30.eyJzdW4iOiJzbHVybSJ9.c2lnbmVkIGJ5IG5vYm9keQ"))
     await client.discover()  # a ping needs no rights
     with pytest.raises(
-        Unauthorized, match=r"^Slurm: .*Slurm does not accept the token \(.*Make another one: "
+        Unauthorized, match=r"^Slurm: .*Slurm does not accept it, because .*Make another one: "
     ) as caught:
         await client.states()
     assert caught.value.number == 1007

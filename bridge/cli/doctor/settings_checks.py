@@ -90,7 +90,7 @@ def _partition_fails(seen: Observations) -> bool:
 FOUND_HERE = (
     (("Slurm accounting",), _slurmdbd_fails),
     (("Slurm: ", "slurm_url ", "Slurm has not answered", "token "), _slurm_fails),
-    (("slurm-bridge cannot act as ",), _user_fails),
+    (("slurm-bridge cannot act as ", "Slurm: token "), _user_fails),
     (("policy: Slurm has no partition",), _partition_fails),
     (("Kubernetes: ", "kubeconfig", "Kubernetes has not answered"), _kubernetes_fails),
 )

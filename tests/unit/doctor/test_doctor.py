@@ -244,7 +244,7 @@ async def test_a_token_that_slurm_does_not_accept_is_one_error(both: Both) -> No
     assert not any("a.wrong.token" in each.sentence + each.do for each in found)
     [sentence] = said(found, "token", Level.ERROR)
     assert sentence == (
-        f"Slurm does not accept the token (token file {both.folder}/token): it is of another cluster, or Slurm's key was "
+        f"Token file {both.folder}/token: Slurm does not accept it, because it is of another cluster, or Slurm's key was "
         "replaced since. Make another one: scontrol token username=slurm lifespan=3600, as root or SlurmUser. "
         "Slurm's reason: Protocol authentication error (error 1007)."
     )
@@ -701,6 +701,10 @@ async def test_a_bridge_that_lacks_what_another_row_misses_does_not_repeat_it(bo
     [
         ("nodes", "Kubernetes: slurm-bridge may not list nodes in all namespaces."),
         ("", "slurm-bridge cannot act as Slurm user alice: token file users/alice: there is no such file."),
+        (
+            "",
+            "Slurm: token file bob: Slurm does not accept it, because its user bob may not act for alice.",
+        ),
         ("", 'policy: Slurm has no partition "gone". It has: empty, main.'),
         ("", "Slurm accounting, since 10:00: slurmdbd does not answer. 1 ended job waits to be recorded."),
     ],
@@ -714,6 +718,9 @@ async def test_what_only_the_bridge_reports_is_its_own_row_and_what_both_report_
         both.kube.forbidden.add(("list", forbidden))
     elif line.startswith("Slurm accounting"):
         both.slurm.accounting_up = False
+    elif line.startswith("Slurm: token"):
+        both.token = both.slurm.token("bob")
+        both.slurm.users["bob"] = SimUser("bob", ("teama",))
     elif line.startswith("policy"):
         both.settings["policy"] = {"rules": [{**POLICY["rules"][0], "partition": {"allowed": ["main", "gone"]}}]}
     else:

@@ -408,3 +408,16 @@ async def test_the_deadline_of_a_repetition_does_not_count_the_wait_for_a_connec
     client = await renewing(wire, tmp_path / "token")
     await client.states()
     assert [deadline_s for _, _, deadline_s in wire.asked] == [12.0, 10.0]
+
+
+async def test_a_token_of_a_user_who_may_not_act_for_others_is_to_be_replaced_by_one_of_slurm_user() -> None:
+    cluster = SlurmCluster.example()
+    client = SlurmClient(InProcessSlurm(cluster, lambda: NOW), LiteralToken(cluster.token("bob")))
+    await client.discover()
+    with pytest.raises(Unauthorized) as caught:
+        await client.submit(JobSpec("hpc/train", "alice", 1, 1024))
+    assert caught.value.message == (
+        "token in SLURM_JWT: Slurm does not accept it, because it is of another cluster, or its user bob may not act for "
+        "alice. Make one of SlurmUser: scontrol token username=slurm lifespan=3600, as root or SlurmUser. Slurm's reason: "
+        "Protocol authentication error"
+    )
