@@ -37,8 +37,16 @@ def test_the_limits_follow_from_a_bind_and_an_end_and_from_the_polls() -> None:
     """kube-apiserver takes 10 ms for a new pod and slurmrestd 4 ms; polls take 1 %, 10 % and at most a third of a core."""
     rows = [line for line in filled(PAGE, of).splitlines() if "limit:" in line]
     assert [row.split(" | ")[1:] for row in rows] == [
-        ["100: each pod new every 10 s", "100: each pod new every 100 s", "100: each pod new every 17 minutes |"],
-        ["248: each pod new every 4 s", "225: each pod new every 44 s", "167: each pod new every 10 minutes |"],
+        [
+            "100: each pod replaced every 10 s",
+            "100: each pod replaced every 100 s",
+            "100: each pod replaced every 17 minutes |",
+        ],
+        [
+            "248: each pod replaced every 4 s",
+            "225: each pod replaced every 44 s",
+            "167: each pod replaced every 10 minutes |",
+        ],
     ]
     assert [polling(of, jobs) for jobs in (1_000, 10_000)] == [pytest.approx(0.01), pytest.approx(0.1)]
     assert polling(of, 100_000) == pytest.approx(1 / 3)
