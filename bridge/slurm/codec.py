@@ -16,6 +16,7 @@ from bridge.slurm.lists import ListAnswer, UndecodedItem
 from bridge.slurm.responses import plain
 from bridge.slurm.wire import moment
 from scheduler.model.amounts import EMPTY
+from scheduler.model.cache import BoundedDict
 from scheduler.model.slurm import UNLIMITED, Grant, GrantedNode, Job, Partition, SlurmNode, States, is_ended
 
 # A cluster uses a few dozen combinations of states; the bound keeps hostile answers from filling memory (X7).
@@ -255,14 +256,23 @@ def _cpus_per_core(node: wire.Node) -> int:
 
 _SOCKETS = re.compile(r"\([^()]*\)")  # no bracket inside: many that open and never close would be searched without end
 _COUNT = re.compile(r"([0-9]+)([KMGTP]?)", re.IGNORECASE)
+GRES_WEIGHT = 256  # of the counts of a short text, in characters
+_known_gres: BoundedDict[str, Mapping[str, int]] = BoundedDict(2**20)
 MOST_DEVICES = 2**63 - 1  # of a kind on a node, as of all counts (wire.Count)
 
 
-def gres_counts(text: str) -> dict[str, int]:
+def gres_counts(text: str) -> Mapping[str, int]:
     """ "gpu:h100:8(S:0-1),shard:32" -> {"gpu": 8, "gpu:h100": 8, "shard": 32}.  Raises ValueError.
 
     Slurm writes what jobs hold in the same way: "gpu:h100:2(IDX:0-1)", and "gpu:(null):2(IDX:0-1)" without a type.
+
+    Thousands of nodes have the same devices: equal texts give the same object.
     """
+    known = _known_gres.get(text)
+    return known if known is not None else _known_gres.keep(text, _counted(text), GRES_WEIGHT + len(text))
+
+
+def _counted(text: str) -> Mapping[str, int]:
     counts: dict[str, int] = {}
     for item in filter(None, _SOCKETS.sub("", text).split(",")):
         parts = [part for part in item.split(":") if part != "no_consume"]

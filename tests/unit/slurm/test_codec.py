@@ -230,6 +230,7 @@ def test_what_a_job_holds_of_each_node_is_reported_by_the_job_itself_where_slurm
 )
 def test_devices_of_a_node_are_counted_under_both_names(text: str, counts: dict[str, int]) -> None:
     assert codec.gres_counts(text) == counts
+    assert codec.gres_counts(text) is codec.gres_counts(text), "it is counted once for all nodes"
 
 
 @given(
