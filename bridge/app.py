@@ -60,7 +60,7 @@ READY_ASKED_S = 0.2  # pause between two checks of readiness, until the first su
 
 
 class Bridge:
-    """Everything between the two transports.
+    """Everything between the two clusters.
 
     clock    epoch seconds; the one clock of the bridge
     rng      source of jitter
@@ -77,7 +77,6 @@ class Bridge:
         self,
         settings: Settings,
         kube: KubeClient,
-        kube_transport: KubeTransport,
         slurm: SlurmClient,
         clock: Callable[[], float],
         observer: Observer,
@@ -112,7 +111,7 @@ class Bridge:
         self._clock = clock
         self._user_tokens = slurm.user_tokens
         self._mirror = mirror
-        self._watches = watches_of(settings, kube_transport, clock, rng)(self._emit, self.undecoded)
+        self._watches = watches_of(settings, kube.transport, clock, rng)(self._emit, self.undecoded)
         self._policy_file: PolicyFile | None = None
 
     def _poller(self, settings: Settings, slurm: SlurmClient, clock: Callable[[], float]) -> Poller:
@@ -363,7 +362,6 @@ class Clusters:
         bridge = Bridge(
             self._current_settings,
             self.kube,
-            self.transport,
             self.connections.slurm,
             self.clock,
             self.telemetry,

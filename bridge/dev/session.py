@@ -157,7 +157,7 @@ class Session:
             kube = KubeClient(
                 faulty_wire, self.kube.scheduler_name, self.clock, self.telemetry.on_call(Side.KUBERNETES)
             )
-            self.bridge = Bridge(self.settings, kube, faulty_wire, slurm, self.clock, self, self.rng)
+            self.bridge = Bridge(self.settings, kube, slurm, self.clock, self, self.rng)
             await self.bridge.run()
 
     # --- Observer -------------------------------------------------------------------------------------------------

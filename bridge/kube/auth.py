@@ -65,9 +65,9 @@ def path_of(kubeconfig: str | None = None, environ: Mapping[str, str] = os.envir
     return str(home) if home.exists() else ""
 
 
-def namespace_of(kubeconfig: str | None = None, context: str = "", environ: Mapping[str, str] = os.environ) -> str:
+def namespace_of(kubeconfig: str | None = None, context: str = "") -> str:
     """The namespace that kubectl would use: the context's, or that of the pod in which this runs.  Raises ConfigError."""
-    if path := path_of(kubeconfig, environ):
+    if path := path_of(kubeconfig):
         return kubeconfigs.namespace_of(path, context) or "default"
     in_pod = Path(SERVICE_ACCOUNT) / "namespace"
     return in_pod.read_text(encoding="utf-8").strip() if in_pod.exists() else "default"

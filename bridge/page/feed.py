@@ -36,11 +36,9 @@ class Feed:
         self,
         look: Callable[[], Iterable[Entry]],
         failed: Callable[[str, Exception], None],
-        timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._look = look
         self._failed = failed
-        self._timer = timer
         self._items: dict[tuple[str, str], tuple[int, bytes]] = {}  # in the order of the numbers
         self.number = 0  # of the last change
         self.looked = 0  # the number of complete looks
@@ -48,7 +46,7 @@ class Feed:
     async def refresh(self) -> None:
         """Make one look, and number the changes."""
         seen: set[tuple[str, str]] = set()
-        pace = Pace(REST if self.looked else FIRST_REST, self._timer)
+        pace = Pace(REST if self.looked else FIRST_REST, time.perf_counter)
         for found in self._look():
             if found is not None:
                 seen.add(found[:2])

@@ -195,7 +195,7 @@ class SlurmClient:
         2016.  So callers limit the rate of these calls (ARCHITECTURE 5).
         """
         body = bodies.job_body(spec, immediate=True)
-        return (await self._write("allocate", "POST", self._path("job/allocate"), body, _ID, user=spec.user)).job_id
+        return (await self._call("allocate", "POST", self._path("job/allocate"), body, _ID, user=spec.user)).job_id
 
     async def submit(self, spec: JobSpec) -> int:
         """Put a job into Slurm's queue as `spec.user` (`POST job/submit`).
@@ -205,7 +205,7 @@ class SlurmClient:
         Raises Exhausted (a limit on jobs), Invalid (2038: it depends on a job that Slurm does not know).
         """
         body = bodies.job_body(spec, immediate=False)
-        return (await self._write("submit", "POST", self._path("job/submit"), body, _ID, user=spec.user)).job_id
+        return (await self._call("submit", "POST", self._path("job/submit"), body, _ID, user=spec.user)).job_id
 
     async def update(self, job_id: int, user: str, spec: JobSpec, changes: frozenset[str]) -> None:
         """Set fields of a job of that user to their values in `spec` (`POST job/{id}`).
@@ -215,7 +215,7 @@ class SlurmClient:
         has ended (2084), NotFound if it is gone.
         """
         body = bodies.update_body(spec, changes)
-        await self._write("update", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
+        await self._call("update", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
 
     async def nudge(self, job_id: int, user: str) -> None:
         """Make slurmctld run a scheduling pass now, by an update of a waiting job without any field (ARCHITECTURE 5).
@@ -223,7 +223,7 @@ class SlurmClient:
         The update writes nothing, so it cannot undo a change that the job's user makes at the same time.
         Raises NotFound if the job is gone, Invalid if it has ended (2084).
         """
-        await self._write("nudge", "POST", self._path(f"job/{job_id}"), bodies.NO_CHANGE, _ENVELOPE, user=user)
+        await self._call("nudge", "POST", self._path(f"job/{job_id}"), bodies.NO_CHANGE, _ENVELOPE, user=user)
 
     async def cancel(self, job_id: int, name: str, user: str) -> bool:
         """End the job of that id if it has that name and that user (`DELETE jobs/`, docs/decisions/0003).
@@ -235,7 +235,7 @@ class SlurmClient:
         Raises Invalid if the job is not that user's (2002).
         """
         body = msgspec.json.encode({"jobs": [str(job_id)], "job_name": name})
-        answer = await self._write("cancel", "DELETE", self._path("jobs/"), body, _KILL, user=user)
+        answer = await self._call("cancel", "DELETE", self._path("jobs/"), body, _KILL, user=user)
         failures = [status.error for status in answer.status or () if status.error.code]
         for failed in failures:
             if failed.code not in NOTHING_TO_END:
@@ -359,15 +359,7 @@ class SlurmClient:
         await self._change_nodes("reconfigure", "GET", "reconfigure/", b"")
 
     async def _change_nodes(self, operation: str, method: str, rest: str, body: bytes) -> None:
-        await self._call(
-            operation,
-            method,
-            self._path(rest),
-            body,
-            _ENVELOPE,
-            transport=self._transport,
-            tokens=self._acting_tokens,
-        )
+        await self._call(operation, method, self._path(rest), body, _ENVELOPE, tokens=self._acting_tokens)
 
     # --- accounting
 
@@ -396,7 +388,7 @@ class SlurmClient:
             return False
         path = f"/slurmdb/{self._api}/job/{job_id}"
         body = bodies.end_body(exit_code, comment)
-        await self._write("record_end", "POST", path, body, _ENVELOPE, user=self._with_own_token(user))
+        await self._call("record_end", "POST", path, body, _ENVELOPE, user=self._with_own_token(user))
         return True
 
     # --- one call
@@ -418,7 +410,7 @@ class SlurmClient:
         side   "slurm", or "slurmdb" for accounting
         """
         target = f"/{side}/{self._api}/{rest}"
-        return await self._call(operation, method, target, body, decoder, user=user, transport=self._transport)
+        return await self._call(operation, method, target, body, decoder, user=user)
 
     @property
     def _api(self) -> str:
@@ -442,21 +434,7 @@ class SlurmClient:
         transport: Transport | None = None,
         user: str = "",
     ) -> _E:
-        return await self._call(
-            operation, "GET", target, b"", decoder, transport=transport or self._transport, user=user
-        )
-
-    async def _write(
-        self,
-        operation: str,
-        method: str,
-        target: str,
-        body: bytes,
-        decoder: Decoder[_E],
-        *,
-        user: str = "",
-    ) -> _E:
-        return await self._call(operation, method, target, body, decoder, user=user, transport=self._transport)
+        return await self._call(operation, "GET", target, b"", decoder, transport=transport, user=user)
 
     async def _call(
         self,
@@ -466,14 +444,14 @@ class SlurmClient:
         body: bytes,
         decoder: Decoder[_E],
         *,
-        transport: Transport,
+        transport: Transport | None = None,
         user: str = "",
         tokens: TokenSource | None = None,
     ) -> _E:
         asked = self._stopwatch()
         outcome = "ok"
         tokens = tokens or self._tokens_for(user)
-        request = partial(self._answered, operation, method, target, body, transport, tokens, user)
+        request = partial(self._answered, operation, method, target, body, transport or self._transport, tokens, user)
         needs_slurmdbd = asks_slurmdbd(target)
         try:
             reply = await (self._slurmdbd.send(operation, request) if needs_slurmdbd else request())

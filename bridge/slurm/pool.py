@@ -56,7 +56,6 @@ class HttpPool:
 
     base_url     "http://host:6820" or "https://host/slurm-api"; its path is the prefix of every target
     connections  the most exchanges at a time
-    ssl_context  for https; replaces *tls*
     tls          for https; None: the system's certificate authorities, and no client certificate
     idle_s       a connection that was idle for longer is not used again
     on_unsolicited  called each time a connection sends a second answer, or an answer without a request
@@ -71,7 +70,6 @@ class HttpPool:
         *,
         connections: int = DEFAULT_CONNECTIONS,
         answer_limit: int = DEFAULT_ANSWER_LIMIT,
-        ssl_context: ssl.SSLContext | None = None,
         tls: TlsFiles | None = None,
         idle_s: float = DEFAULT_IDLE_S,
         on_unsolicited: Callable[[], None] = lambda: None,
@@ -80,7 +78,6 @@ class HttpPool:
         self.may_write: Callable[[], bool] = lambda: True
         self._server = _Server.of(base_url)
         self._tls = tls or TlsFiles()
-        self._given_context = ssl_context
         self._context()  # raises now, at start, if the TLS files cannot be used
         self._idle_s = idle_s
         self._limit = ConnectionLimit(connections, SIDE, str(self._server))
@@ -171,7 +168,7 @@ class HttpPool:
 
     def _context(self) -> ssl.SSLContext | None:
         """The TLS context of new connections; None: they are not encrypted."""
-        return (self._given_context or self._tls.context()) if self._server.secure else None
+        return self._tls.context() if self._server.secure else None
 
     async def _connect(self, request: Request) -> Connection:
         loop = asyncio.get_running_loop()

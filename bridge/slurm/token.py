@@ -215,16 +215,16 @@ class FileToken:
 
 
 class LiteralToken:
-    """A token in the environment variable `name`."""
+    """The token in the environment variable SLURM_JWT."""
 
-    def __init__(self, token: str, *, name: str = "SLURM_JWT") -> None:
-        self.name = f"token in {name}"
-        self._option = name
-        self._token = _read(token.encode(), self.name, name)
+    name = "token in SLURM_JWT"
+
+    def __init__(self, token: str) -> None:
+        self._token = _read(token.encode(), self.name, "SLURM_JWT")
         self._claims = claims_of(self._token)
 
     def __repr__(self) -> str:
-        return f"LiteralToken(from {self._option})"
+        return "LiteralToken(from SLURM_JWT)"
 
     def token(self) -> str:
         """See TokenSource."""

@@ -14,14 +14,16 @@ up to the first for which a limit has no room, and the rule computes no step aft
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ParamSpec
 
 from scheduler.actions import Action, BindPod, EvictPod
 from scheduler.model.kubernetes import OwnerKey, Pod
 from scheduler.model.left_out import LeavesOut
 from scheduler.model.slurm import JobSpec
 
+P = ParamSpec("P")
 NEVER = float("inf")
 
 
@@ -35,7 +37,7 @@ class Act:
 
     action: Action
     bucket: str = ""
-    is_optional: bool = False
+    is_optional: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Branch:
     not_planned: Decision
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """Entries of the plan about the workload besides actions.
 
@@ -210,38 +212,15 @@ class Decision:
 NOTHING = Decision()
 
 
-def plan_action(action: Action, bucket: str = "", *, is_optional: bool = False) -> Decision:
-    """One action; see Act."""
-    return Decision((Act(action, bucket, is_optional),))
+def _alone(step: Callable[P, Step]) -> Callable[P, Decision]:
+    def decision(*args: P.args, **kwargs: P.kwargs) -> Decision:
+        return Decision((step(*args, **kwargs),))
+
+    return decision
 
 
-def note(
-    *,
-    awaits: OwnerKey | None = None,
-    exclude: str = "",
-    leave_out: LeavesOut | None = None,
-    is_charged: bool = False,
-    written_off: str = "",
-    is_forgotten: bool = False,
-    begin_is_due: bool = False,
-    adopted: tuple[int, JobSpec] | None = None,
-    not_asked_for: int | None = None,
-    lacks_nodes: bool = False,
-) -> Decision:
-    """A decision that only makes entries in the plan; see Note."""
-    made = Note(
-        awaits,
-        exclude,
-        leave_out,
-        is_charged,
-        written_off,
-        is_forgotten,
-        begin_is_due,
-        adopted,
-        not_asked_for,
-        lacks_nodes,
-    )
-    return Decision((made,))
+plan_action = _alone(Act)  # one action
+note = _alone(Note)  # only entries in the plan
 
 
 def wake(at: float, why: str = "") -> Decision:

@@ -54,9 +54,7 @@ async def test_a_token_that_slurm_does_not_accept_is_reported_with_what_to_do(sl
 
 
 async def test_an_expired_token_is_reported_with_its_age(slurm: Slurm) -> None:
-    client = slurm.other(
-        tokens=LiteralToken("e30.eyJzdW4iOiJzbHVybSIsImV4cCI6MX0.c2lnbmVkIGJ5IG5vYm9keQ", name="SLURM_JWT")
-    )
+    client = slurm.other(tokens=LiteralToken("e30.eyJzdW4iOiJzbHVybSIsImV4cCI6MX0.c2lnbmVkIGJ5IG5vYm9keQ"))
     await client.discover()
     with pytest.raises(Unauthorized, match=r"token in SLURM_JWT: expired \d+ days ago\. Renew it"):
         await client.states()

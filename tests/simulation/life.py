@@ -190,7 +190,6 @@ class Life(Disturbances):
         self.bridge = Bridge(
             self._settings(),
             kube,
-            transport,
             slurm,
             self.clock,
             Listener(self.invariants),

@@ -195,7 +195,7 @@ class Replicas(Life):
             self._begin_to_lead(name, transport)
             listener = _Pauses(self.invariants, lambda: self._perhaps_pause(process))
             written = settings.model_copy(update={"policy": self.policy.written})
-            made = Bridge(written, kube, transport, slurm, self.clock, listener, rng, mirror=mirror, leads=leads)
+            made = Bridge(written, kube, slurm, self.clock, listener, rng, mirror=mirror, leads=leads)
             held.follow(made.world, made.loop.emit)
             self.bridge = self.running[name].bridge = made
             return made

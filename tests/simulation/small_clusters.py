@@ -43,7 +43,7 @@ class SmallClusters:
         """One run of the bridge, which ends with the context.  more: further arguments of Bridge"""
         wire = InProcessSlurm(self.slurm, self.now)
         kube, slurm = await connected(self.inner, wire, self.slurm, self.now)
-        bridge = Bridge(SETTINGS, kube, self.inner, slurm, self.now, listener, random.Random(0), **more)
+        bridge = Bridge(SETTINGS, kube, slurm, self.now, listener, random.Random(0), **more)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in (bridge.run(), self.inner.live(), self._ticks())]
             try:

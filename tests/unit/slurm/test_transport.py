@@ -416,8 +416,7 @@ async def test_https_is_used_if_the_certificate_is_trusted_and_otherwise_nothing
             with pytest.raises(Unreachable, match=r"the certificate of .* is not trusted"):
                 await ask(pool, "POST")
         assert server.requests == []
-        trusting = certificates.trusted()
-        async with HttpPool(server.url, ssl_context=trusting) as pool:
+        async with HttpPool(server.url, tls=TlsFiles(str(certificates.authority))) as pool:
             assert (await ask(pool, "POST", body=b"x")).status == 200
             assert (await ask(pool)).status == 200
         assert server.visits == 1
