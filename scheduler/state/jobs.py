@@ -15,7 +15,7 @@ from scheduler.model.text import span
 from scheduler.state.backoff import NO_FAILURE
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.placeholder import MAX_BIND_FAILURES, Placeholder
-from scheduler.state.visits import Visits
+from scheduler.state.visits import Visits, take_out
 from scheduler.state.workload import Workload
 
 RELEASED_AT_ONCE = 3  # after up to so many failures in a row, a workload is submitted for other nodes without backoff
@@ -90,7 +90,7 @@ class Jobs(Visits):
         able = [key for key in refused if not self.is_quarantined(key)]
         first = min(able, key=lambda key: (self.workloads[key].created, key), default=None)
         if first is not None:
-            del refused[first]  # the next end of a job wakes the next workload
+            take_out(self.limited, first)  # the next end of a job wakes the next workload
             self.workloads[first].retry_at = float("-inf")
             self.dirty[first] = None
 

@@ -7,6 +7,8 @@ more than the update of the indexes.  So after a change on which no rule acts, `
 
 from __future__ import annotations
 
+from typing import Any
+
 from scheduler import actions as act
 from scheduler.model.amounts import EMPTY
 from scheduler.state.backoff import NO_FAILURE, Attempt
@@ -171,8 +173,7 @@ class Visits(Occupancy):
     def clear_refusal(self, workload: Workload) -> None:
         """Forget that Slurm refused the workload, and that limits of its user hold it back."""
         workload.refused = None
-        for keys in self.limited.values():
-            keys.pop(workload.key, None)
+        take_out(self.limited, workload.key)
 
     def back_off(
         self, workload: Workload, at: float, began: float = float("inf"), attempt: Attempt | None = None
@@ -214,6 +215,14 @@ class Visits(Occupancy):
         self.waiting_terms.drop(key)
         self.affinity_index.drop_prepared(key)
         self._forget_granted(key)
+
+
+def take_out(index: dict[Any, dict[str, None]], key: str) -> None:
+    """Take the workload out of each set of the index, and remove sets that are empty then."""
+    for name, keys in list(index.items()):
+        keys.pop(key, None)
+        if not keys:
+            del index[name]
 
 
 def _keep(index: dict[str, None], key: str, belongs: bool) -> None:

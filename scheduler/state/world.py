@@ -16,6 +16,7 @@ from scheduler import events as ev
 from scheduler import names
 from scheduler.state import derived
 from scheduler.state.jobs import Jobs
+from scheduler.state.visits import take_out
 from scheduler.tuning import Config
 
 MAX_CROWDED = 128  # nodes; if there are more, the oldest are dropped
@@ -84,12 +85,8 @@ class World(Jobs):
             self.foreign.discard(job_id)
             self.schedule_read(job_id, self.last_poll_began)
         self.take_out_of_indexes(key)
-        for keys in self.limited.values():
-            keys.pop(key, None)
-        for owner, keys in list(self.waits_for_owner.items()):
-            keys.pop(key, None)
-            if not keys:
-                del self.waits_for_owner[owner]
+        take_out(self.limited, key)
+        take_out(self.waits_for_owner, key)
         self.dirty.pop(key, None)
         self.wakes.pop(key, None)
         self.unpark(key)

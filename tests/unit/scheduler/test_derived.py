@@ -487,7 +487,7 @@ def test_an_edited_pod_is_not_held_back_by_its_users_limit_any_more() -> None:
     story, waits = held_back_by_the_limit_of_alice()
     assert story.world.limited == {"alice": {key_of(waits): None}}
     story.sees(replace(waits, annotations={names.PREFIX + "nice": "5"}))
-    assert story.world.limited == {"alice": {}}
+    assert story.world.limited == {}
 
 
 def test_a_node_that_is_called_otherwise_in_slurm_is_named_again(world: World) -> None:
@@ -508,7 +508,7 @@ def test_a_pod_that_is_gone_is_not_held_back_by_its_users_limit_any_more() -> No
     story, waits = held_back_by_the_limit_of_alice()
     story.loses(waits, START + 22)
     story.decides(START + 23)
-    assert (story.world.workloads, story.world.limited) == ({}, {"alice": {}})
+    assert (story.world.workloads, story.world.limited) == ({}, {})
 
 
 def test_indexes_are_checked_after_every_so_many_events() -> None:
