@@ -5,10 +5,11 @@ credentials.  A source may be read while another program writes it: kubectl rewr
 used only if it reads the same half a second later.  Until then the previous credentials stay in use.  If a source cannot be
 used, `Access.trouble` and the log say why.
 
-A set of credentials is replaced as a whole, and each set has a number (its generation).  The TLS context is part of the set.
-Connections with the TLS context of another set are not used, so the server sees a new certificate with the next request.  If
-a request is answered 401, its caller names the generation that it used.  If there is a newer set, the caller repeats the
-request; otherwise all such callers wait for one read of the sources.  A monotonic clock measures the age of credentials.
+A set of credentials is replaced as a whole, and each set has a number (its generation).  If a certificate, its key or an
+authority has changed, the set has another TLS context.  Connections with the former context are not used any more, so the
+server sees a new certificate with the next request.  A new token needs no new connections.  If a request is answered 401, its
+caller names the generation that it used.  If there is a newer set, the caller repeats the request; otherwise all such callers
+wait for one read of the sources.  A monotonic clock measures the age of credentials.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -192,7 +193,9 @@ class _RenewedCredentials:
 
     def _use(self, found: Found) -> None:
         """Make these the current credentials.  Raises ConfigError."""
-        tls = self._context(found) if self.server.startswith("https:") else None
+        tls = self._current.tls
+        if self._current.generation == 0 or replace(found, token=None) != replace(self._found, token=None):
+            tls = self._context(found) if self.server.startswith("https:") else None
         token = (("Authorization", found.token),) if found.token else ()
         self._current = Credentials(self._current.generation + 1, (*token, *self.impersonate), tls)
         self._found = found

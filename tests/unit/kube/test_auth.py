@@ -207,17 +207,6 @@ async def test_a_token_file_that_is_missing_for_a_moment_leaves_the_old_token(tm
             await renewed(access)
 
 
-# --- a pod's service account ---
-
-
-POD = {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "6443"}
-
-
-def service_account(folder: Path, token: str, certificates: Certificates) -> None:
-    (folder / "token").write_text(token)
-    (folder / "ca.crt").write_text(certificates.authority.read_text())
-
-
 async def test_while_a_large_kubeconfig_is_read_again_decisions_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +225,33 @@ async def test_while_a_large_kubeconfig_is_read_again_decisions_go_on(
     assert await authorization(access) == "Bearer second"
     assert len(threads) == 2, "what is new is read twice"
     assert threading.main_thread() not in threads
+
+
+# --- a pod's service account ---
+
+
+POD = {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "6443"}
+
+
+def service_account(folder: Path, token: str, certificates: Certificates) -> None:
+    (folder / "token").write_text(token)
+    (folder / "ca.crt").write_text(certificates.authority.read_text())
+
+
+async def test_a_new_token_needs_no_new_connections_and_a_new_authority_does(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """Each token rotation closed all pooled connections, because they belong to a TLS context."""
+    clock = Clock()
+    service_account(tmp_path, "first", certificates)
+    access = await load(environ={"HOME": str(tmp_path), **POD}, now=clock, service_account=tmp_path)
+    before = await tls_of(access)
+    service_account(tmp_path, "second", certificates)
+    clock.now += 61
+    assert (await authorization(access), await tls_of(access)) == ("bearer second", before)
+    (tmp_path / "ca.crt").write_text(certificates.authority.read_text() * 2)
+    clock.now += 61
+    assert await tls_of(access) is not before
 
 
 async def test_in_a_pod_requests_carry_the_service_accounts_token_which_rotates(
