@@ -32,8 +32,9 @@ def main(options: Mapping[str, str | None]) -> int:
 
     options   by field of Settings; `output` "text", "wide" or "json"
     """
-    seen = asyncio.run(look(options, os.environ))
-    found = list(findings(GROUPS, seen))
-    output = options.get("output")
-    say(as_json(found) if output == "json" else as_text(found, columns(output)))
+    with asyncio.Runner() as runner:
+        found = list(findings(GROUPS, runner.run(look(options, os.environ))))
+        output = options.get("output")
+        say(as_json(found) if output == "json" else as_text(found, columns(output)))
+    # Only now the threads have ended that resolve names, which may take long if no name server answers.
     return exit_code(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 import yaml
 from aiohttp import web
 
-from bridge.cli.doctor import questions, slurm_checks
+from bridge.cli.doctor import command, look_slurm, questions, slurm_checks
 from bridge.cli.doctor.findings import Finding, Level, exit_code
+from bridge.cli.doctor.views import Observations
 from bridge.errors import Unanswered
 from bridge.simulation.kube import objects
 from bridge.simulation.slurm.jobs import SimUser
@@ -791,3 +793,24 @@ async def test_a_bridge_that_works_without_slurmdbd_says_so(both: Both) -> None:
     found = await _with_a_server(both, 200, "ok\nSlurm accounting: slurmdbd does not answer.\n")
     [sentence] = said(found, "bridge", Level.WARNING)
     assert sentence.endswith(" works only in part: Slurm accounting: slurmdbd does not answer.")
+
+
+def test_a_name_server_that_does_not_answer_holds_back_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread resolves names, and cannot be given up: the findings are printed before it has ended."""
+    printed, was_printed = threading.Event(), list[bool]()
+
+    def silent(*_: object, **__: object) -> list[object]:
+        was_printed.append(printed.wait(10))
+        return []
+
+    async def look(*_: object) -> Observations:
+        assert not await look_slurm._resolves("x1")
+        return Observations(now=time.time())
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    monkeypatch.setattr(look_slurm, "RESOLVE_DEADLINE_S", 0.05)
+    monkeypatch.setattr(command, "look", look)
+    monkeypatch.setattr(command, "GROUPS", ())
+    monkeypatch.setattr(command, "say", lambda _text: printed.set())
+    assert command.main({}) == 0
+    assert was_printed == [True]
