@@ -144,10 +144,11 @@ class RightsMonitor:
         self._asked_at: dict[str, float] = {}
         self.lacking: dict[str, list[Right]] = {}
         self._is_rejected = False
+        self._emitted: dict[str, str] | None = None  # what the last event said; None: the world has heard of none
 
     def follow(self, world: World, emit: Callable[[Event], None]) -> None:
         """Check the namespaces of this world, and emit what is missing."""
-        self._world, self._emit = world, emit
+        self._world, self._emit, self._emitted = world, emit, None
         if self.lacking or self._is_rejected:
             self._emit_missing()
 
@@ -250,12 +251,17 @@ class RightsMonitor:
         return lacking != before
 
     def _emit_missing(self) -> None:
-        """Emit the namespaces in which pods cannot be bound or ended."""
+        """Emit the namespaces in which pods cannot be bound or ended, if they have changed.
+
+        While this replica stands by, no loop takes the events, so they must not gather.
+        """
         waits = {name: rights for name, rights in self.namespaces.items() if not set(ESSENTIAL).isdisjoint(rights)}
         said = {name: "" if SAYS in rights else self._sentence(name, rights) for name, rights in waits.items()}
         if self._is_rejected and self._world is not None:
             said = {name: "" for name in self._world.namespaces or () if self._world.manages(name)}
-        self._emit(RightsChecked(said, self._clock()))
+        if said != self._emitted:
+            self._emitted = said
+            self._emit(RightsChecked(said, self._clock()))
 
     def _sentence(self, namespace: str, rights: list[Right]) -> str:
         bridge = names.SCHEDULER_NAME if self._world is None else self._world.config.scheduler_name

@@ -285,6 +285,10 @@ async def test_while_the_api_server_does_not_accept_the_token_no_namespace_has_r
     clock[0] += rights.ASK_AGAIN_S
     await found.check()
     assert told == [RightsChecked({"hpc": ""}, 0.0)]
+    for _ in range(3):
+        clock[0] += rights.ASK_AGAIN_S
+        await found.check()
+    assert len(told) == 1, "a replica that lost its lease because of that applies no event"
     server.away = True
     clock[0] += rights.ASK_AGAIN_S
     await found.check()
