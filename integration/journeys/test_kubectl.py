@@ -58,6 +58,8 @@ class Kubectl:
     def _normal(self, text: str) -> str:
         for what, shown in (
             (r"\x1b\[[0-9;]*m", ""),
+            # `kubectl wait` may log that its own watch ended when it was done.
+            (r'(?m)^E\d{4} .* "Failed to watch" .*: context canceled" .*\n', ""),
             (re.escape(str(self._folder)), "FOLDER"),
             (rf"\b{re.escape(self._space)}\b", "SPACE"),
             (rf"\b{re.escape(self.node)}\b" if self.node else r"(?!)", "NODE"),
