@@ -8,6 +8,7 @@ from typing import Any
 
 from scheduler import actions as act
 from scheduler import events as ev
+from scheduler import names
 from scheduler.actions import Outcome
 from scheduler.apply import hinted_jobs, reused_ids
 from scheduler.apply.backoff import ATTEMPTS
@@ -178,8 +179,8 @@ def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded
 
 def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondition, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
-    status = workload.status_about(subject_of(action), action.uid) if workload else None
-    if status is None:
+    status = workload.status_about(subject_of(action), action.uid) if workload is not None else None
+    if workload is None or status is None:
         return
     if event.outcome is Outcome.DONE:
         status.failures = 0
@@ -190,6 +191,9 @@ def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondi
         status.condition = status.message = ""  # set the condition again, after a pause
         status.is_first = False
         status.essence = ()
+    if isinstance(action, act.SetPodCondition) and action.event == names.GRANT_RELEASED and action.uid in workload.pods:
+        # Its event was not posted.  No later status says this, if the pod was bound meanwhile.
+        workload.release_messages.setdefault(action.uid, action.message)
 
 
 def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded) -> None:

@@ -82,7 +82,7 @@ class Workload:
     unanswered  pod UID to a write on the pod whose answer was lost, until the watch proves it or a later write is confirmed
     confirmed_writes  pod UID to such a write that the watch has proven, until its event is posted
     releasing   the job whose grant is being released, and the message that its pods show after the job has ended; None: none
-    release_messages  pod UID to that message, from the end of the job until the condition is set
+    release_messages  pod UID to that message, from the end of the job until the event is posted
     story       the last events and actions, each with its time, for `explain` and the page
     """
 

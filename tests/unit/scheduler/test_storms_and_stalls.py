@@ -163,6 +163,28 @@ def test_of_many_jobs_whose_reads_failed_one_is_read_a_second() -> None:
     assert [each.job_id for each in story.acts(ReadJob, NOW + 1.01)] == [7]
 
 
+def test_a_released_grant_is_told_although_the_bind_to_other_nodes_overtook_the_condition() -> None:
+    """The bind changed the pod, so Kubernetes refuses the condition; with the condition its event was lost."""
+    story = Story()
+    story.sees(pod("train"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(Seen(Scope.OTHERS, replace(pod("other", cpu=64000), node="x1", scheduler_name="default-scheduler")))
+    story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    story.ended(cancel, at=NOW + 1)
+    acts = story.decides(NOW + 1)
+    [said] = [each for each in acts if isinstance(each, SetPodCondition)]
+    [again] = [each for each in acts if isinstance(each, AllocateNow)]
+    story.ended(again, at=NOW + 1.1, job_id=18, grant=grant(18, "x2"))
+    [bind] = story.acts(BindPod, NOW + 1.1)
+    story.ended(bind, at=NOW + 1.2)
+    story.ended(said, Outcome.REFUSED, at=NOW + 1.3, number=409)
+    [told] = story.acts(SetPodCondition, NOW + 10)
+    assert (told.condition, told.event, told.message) == ("", names.GRANT_RELEASED, said.message)
+    story.ended(told, at=NOW + 10)
+    assert story.acts(SetPodCondition, NOW + 20) == []
+
+
 def test_if_the_only_node_could_not_be_used_that_is_reported_and_tried_again_when_there_is_room() -> None:
     story = Story(nodes=(node("x1"),))
     blocker = replace(pod("other", cpu=64000), node="x1", scheduler_name="default-scheduler")
