@@ -56,6 +56,7 @@ SLURM_CLIENTS = (
 )
 DAEMONS = (
     "slurmctld",
+    "slurmctld-backup",
     "slurmrestd",
     "slurmdbd",
     "mariadb",

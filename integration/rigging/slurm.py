@@ -32,6 +32,7 @@ from .shell import SLOW_S, output, wait
 
 SLURM_UID = 64030  # Debian's
 NOBODY = 65534
+BACKUP_HOST = "rig2"  # the host name of a second slurmctld
 TOKEN_SECONDS = 30 * 24 * 3600
 NODE = "Sockets=1 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=512000"
 GPUS = "Gres=gpu:h100:8"
@@ -92,9 +93,29 @@ def all_daemons(rig: Rig) -> list[Daemon]:
         _daemon(rig, "mariadb", "mariadbd", mariadb, lambda: rest.greets(places.SQL_PORT)),
         # Its first start makes the tables, which takes seconds.
         _daemon(rig, "slurmdbd", "slurmdbd", "-D", lambda: rest.listens(places.DBD_PORT)),
-        _daemon(rig, "slurmctld", "slurmctld", "-D", lambda: _pings(rig)),
+        *_controllers(rig),
         _daemon(rig, "slurmrestd", "slurmrestd", slurmrestd, lambda: _serves(rig)),
         *(_slurmd(rig, number) for number in range(1, rig.read_options().slurmd + 1)),
+    ]
+
+
+def _controllers(rig: Rig) -> list[Daemon]:
+    """slurmctld, and a second one if slurm.conf names BACKUP_HOST, too.  The second one does not start with the rig.
+
+    Each recognizes itself in slurm.conf by its host's name.  Both write into one log: only one of the two acts at a time.
+    """
+    if BACKUP_HOST not in rig.read_options().slurm_conf:
+        return [_daemon(rig, "slurmctld", "slurmctld", "-D", lambda: _pings(rig, "primary"))]
+    run = rig.root / "run" / "slurmctld"  # where each has a file with its process ID
+    # -i: it takes over although the first one had no time to save everything
+    second = (
+        f"hostname {BACKUP_HOST} && mount -t tmpfs none {run} && chown {SLURM_UID}:{SLURM_UID} {run}"
+        f" && exec chroot {rig.root} slurmctld -Di"
+    )
+    argv, log = ("unshare", "--uts", "--mount", "--", "sh", "-c", second), rig.log / "slurmctld.log"
+    return [
+        _daemon(rig, "slurmctld", "slurmctld", "-D", lambda: _pings(rig, "primary"), sign="-D"),
+        Daemon("slurmctld-backup", argv, "slurmctld", log, lambda: _pings(rig, "backup"), "-Di", ENV),
     ]
 
 
@@ -128,9 +149,10 @@ def _daemon(rig: Rig, name: str, program: str, arguments: str, ready: Callable[[
     return Daemon(name, argv, program, rig.log / f"{name}.log", ready, sign, env)
 
 
-def _pings(rig: Rig) -> bool:
-    said = subprocess.run(client(rig, "scontrol", "ping"), env=ENV, capture_output=True, check=False)
-    return said.returncode == 0 and b"is UP" in said.stdout
+def _pings(rig: Rig, which: str) -> bool:
+    """which: "primary" or "backup" """
+    said = subprocess.run(client(rig, "scontrol", "ping"), env=ENV, capture_output=True, text=True, check=False).stdout
+    return re.search(rf"\({which}\) at \S+ is UP", said) is not None
 
 
 def _serves(rig: Rig) -> bool:
@@ -151,7 +173,7 @@ def _furnish(rig: Rig) -> None:
         folder = rig.root / "run" / name
         folder.mkdir(exist_ok=True)
         os.chown(folder, owner, owner)
-    (rig.root / "etc/hosts").write_text(f"127.0.0.1 localhost {places.HOST}\n")
+    (rig.root / "etc/hosts").write_text(f"127.0.0.1 localhost {places.HOST}\n127.0.0.2 {BACKUP_HOST}\n")
     for i in range(8):
         os.mknod(rig.slurm / "dev" / f"gpu{i}", 0o20666, os.makedev(1, 3))  # a character device, the same as /dev/null
     etc = rig.slurm / "etc"
