@@ -14,8 +14,6 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 
 from bridge.cli.terminal import printable
@@ -101,8 +99,11 @@ class LogOutput(logging.Handler):
         is_done = False
         while not is_done:
             writable.poll()
-            with self._locked():
+            self.acquire()
+            try:
                 is_done = self._write_kept()
+            finally:
+                self.release()
 
     def _write_kept(self) -> bool:
         """Write what fits now.  True: nothing is kept any more."""
@@ -125,14 +126,6 @@ class LogOutput(logging.Handler):
             except OSError:
                 return b""
         return entry
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self.acquire()
-        try:
-            yield
-        finally:
-            self.release()
 
 
 def _writable(descriptor: int) -> select.poll:

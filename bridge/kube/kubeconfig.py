@@ -121,9 +121,8 @@ def _merged(files: Files) -> Any:
     for path, content in files.items():
         for plural in PLURALS:
             for entry in content.get(plural) or []:
-                found[plural].setdefault(
-                    entry["name"], _ConfigNode(plural, entry, path)
-                )  # paths in it are relative to its file
+                # Paths in the entry are relative to its file.
+                found[plural].setdefault(entry["name"], _ConfigNode(plural, entry, path))
     return _ConfigNode("kubeconfig", {plural: list(entries.values()) for plural, entries in found.items()})
 
 

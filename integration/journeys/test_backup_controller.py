@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, rig, slurm_says, stopped
+from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, rig, saved_jobs, slurm_says
 
 WITHIN_S = 180.0  # SlurmctldTimeout, and what requests to the first one wait for
 
@@ -14,8 +14,7 @@ WITHIN_S = 180.0  # SlurmctldTimeout, and what requests to the first one wait fo
 @pytest.fixture
 def backup(own_rig: None) -> Iterator[None]:
     """A second slurmctld stands by; afterwards the first one acts again."""
-    with stopped("slurmctld"):
-        pass  # it saves its state
+    saved_jobs()  # the second one takes over only from what is saved
     rig("slurmctld-backup", "start")
     yield
     if "(primary) at rig is DOWN" in slurm_says("scontrol", "ping"):
@@ -39,8 +38,7 @@ def test_pods_run_on_while_a_backup_slurmctld_takes_over_and_gives_back(
         return eventually(f"{names} are bound", lambda: set(found := jobs()) == set(names) and found, within_s=WITHIN_S)
 
     first = bound("stays", "ends")
-    with stopped("slurmctld"):
-        pass  # the jobs are saved
+    saved_jobs()
     rig("slurmctld", "kill")
     second = bound("stays", "ends", "meanwhile")
     assert second.items() >= first.items()

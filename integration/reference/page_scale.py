@@ -111,9 +111,8 @@ def polling(of: Measured, jobs: int) -> float:
 def _carried(pods: int, rate: float) -> str:
     """ "97: each pod replaced every 10 s"."""
     every_s = pods / rate
-    return (
-        f"{rate:.0f}: each pod replaced every {f'{every_s:.0f} s' if every_s < 120 else f'{every_s / 60:.0f} minutes'}"
-    )
+    shown = f"{every_s:.0f} s" if every_s < 120 else f"{every_s / 60:.0f} minutes"
+    return f"{rate:.0f}: each pod replaced every {shown}"
 
 
 def _list(values: list[float]) -> str:

@@ -24,9 +24,8 @@ from scheduler.state.pod_records import LastStatus, subject_of
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-MAX_STALE_TIMERS = (
-    64  # timers that are kept after their workload is gone or was woken sooner; and as many as there are others
-)
+# Timers that are kept after their workload is gone or was woken sooner; and as many as there are others.
+MAX_STALE_TIMERS = 64
 MAX_OWNERS_ASKED = 20_000  # controllers that were read, or whose read fails
 
 

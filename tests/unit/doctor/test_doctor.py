@@ -323,7 +323,7 @@ async def test_a_folder_of_tokens_that_is_not_there_is_an_error(both: Both, tmp_
 async def test_with_an_acting_token_that_cannot_be_used_nobody_is_said_to_be_accepted(
     both: Both, tmp_path: Path, expires: int | None
 ) -> None:
-    """It was said that the token acts for alice if its file was missing, and that it ends in -3600 s if it had expired."""
+    """doctor said that the acting token acts for alice although its file was missing, and that it ends in -3600 s."""
     path = tmp_path / "acting"
     if expires is not None:
         path.touch(mode=0o600)

@@ -238,13 +238,17 @@ def service_account(folder: Path, token: str, certificates: Certificates) -> Non
     (folder / "ca.crt").write_text(certificates.authority.read_text())
 
 
+async def in_a_pod(folder: Path, token: str, certificates: Certificates, clock: Clock) -> Access:
+    service_account(folder, token, certificates)
+    return await load(environ={"HOME": str(folder), **POD}, now=clock, service_account=folder)
+
+
 async def test_a_new_token_needs_no_new_connections_and_a_new_authority_does(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     """Each token rotation closed all pooled connections, because they belong to a TLS context."""
     clock = Clock()
-    service_account(tmp_path, "first", certificates)
-    access = await load(environ={"HOME": str(tmp_path), **POD}, now=clock, service_account=tmp_path)
+    access = await in_a_pod(tmp_path, "first", certificates, clock)
     before = await tls_of(access)
     service_account(tmp_path, "second", certificates)
     clock.now += 61
@@ -258,8 +262,7 @@ async def test_in_a_pod_requests_carry_the_service_accounts_token_which_rotates(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     clock = Clock()
-    service_account(tmp_path, "first\n", certificates)
-    access = await load(environ={"HOME": str(tmp_path), **POD}, now=clock, service_account=tmp_path)
+    access = await in_a_pod(tmp_path, "first\n", certificates, clock)
     assert access.server == "https://[::1]:6443"
     assert await tls_of(access)
     assert await authorization(access) == "bearer first"
@@ -723,8 +726,7 @@ async def test_a_service_account_whose_token_is_empty_for_a_moment_keeps_it(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     clock = Clock()
-    service_account(tmp_path, "first", certificates)
-    access = await load(environ={"HOME": str(tmp_path), **POD}, now=clock, service_account=tmp_path)
+    access = await in_a_pod(tmp_path, "first", certificates, clock)
     for written in ("", "\n"):
         (tmp_path / "token").write_text(written)
         clock.now += 61

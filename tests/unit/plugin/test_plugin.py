@@ -300,7 +300,7 @@ async def test_why_tells_a_user_without_a_token_how_to_make_one_and_not_how_an_a
 ) -> None:
     tenant.waits("train", message=WAITING)
     monkeypatch.delenv("SLURM_JWT", raising=False)
-    for token in ("", "e30.eyJzdW4iOiJib2IiLCJleHAiOjF9.c2ln"):  # none, and one that has expired
+    for token in ("", "e30.eyJzdW4iOiJib2IiLCJleHAiOjF9.c2ln"):  # no token; an expired token
         monkeypatch.setenv("SLURM_JWT", token)
         assert await tenant.asked("why", "train", "--slurm-url", "http://127.0.0.1:1") == 0
         shown = " ".join(capsys.readouterr().out.split())
